@@ -1,0 +1,1 @@
+"""Headrace: declarative, versioned, partitioned delayed-job queues on Redis."""

@@ -1,0 +1,114 @@
+"""The packed record of a job, as it lies in the store.
+
+Big-endian. The store writes the first two fields, so that both are server time::
+
+    u64 created_at ms | u64 run_at ms | body
+
+    body: u8 format (1) | u8 flags (bit 0: the payload is raw bytes, else JSON) | u32 timeout ms (0 = unset)
+          | u16 max retries (65535 = unset) | u8 priority lane | u8 n, n bytes type | u16 n, n bytes msgpack extras
+          | payload
+
+Extras are a msgpack map: ``h`` headers (text to text). Only explicit values are stored; what is unset follows the
+queue's live settings. The facts that change live beside it as msgpack
+``[attempt, expiries, last_error, [[status, at, worker, error], ...]]``, and only for jobs that have any.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from typing import Any
+
+import msgpack
+
+from headrace.errors import InvalidInput, PayloadTooLarge
+from headrace.ids import decode_id
+from headrace.job import MAX_RETRIES, MAX_TIMEOUT_MS, HistoryEntry, Job
+
+FORMAT = 1
+RAW_PAYLOAD = 1
+UNSET_RETRIES = 0xFFFF
+MAX_PAYLOAD_BYTES = 1 << 20
+MAX_TYPE_BYTES = 255
+
+_BODY = struct.Struct(">BBIHBB")
+_RECORD = struct.Struct(">QQBBIHBB")
+_SIZE = struct.Struct(">H")
+_json = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
+
+
+def encode_body(
+    type: str,
+    payload: Any,
+    *,
+    headers: dict[str, str] | None = None,
+    max_retries: int | None = None,
+    timeout_ms: int | None = None,
+    priority: int = 1,
+    max_payload_bytes: int = MAX_PAYLOAD_BYTES,
+) -> bytes:
+    """Pack a job's body. ``payload`` is anything JSON can hold, or bytes, which are kept as they are.
+
+    Raises InvalidInput (field ``type``, ``payload``, ``max_retries``, ``timeout`` or ``headers``) or PayloadTooLarge.
+    """
+    name = type.encode() if isinstance(type, str) else b""
+    if not 1 <= len(name) <= MAX_TYPE_BYTES:
+        raise InvalidInput("type", "is empty, too long or not a string", f"give 1 to {MAX_TYPE_BYTES} bytes of text")
+    if isinstance(payload, bytes | bytearray | memoryview):
+        flags, data = RAW_PAYLOAD, bytes(payload)
+    else:
+        try:
+            flags, data = 0, _json(payload).encode()
+        except (TypeError, ValueError) as error:
+            raise InvalidInput("payload", f"cannot be written as JSON ({error})", "give JSON values or bytes") from None
+    if len(data) > max_payload_bytes:
+        raise PayloadTooLarge(len(data), max_payload_bytes)
+    if max_retries is not None and not 0 <= max_retries <= MAX_RETRIES:
+        raise InvalidInput("max_retries", f"is {max_retries}", f"give 0 to {MAX_RETRIES}")
+    if timeout_ms is not None and not 1 <= timeout_ms <= MAX_TIMEOUT_MS:
+        raise InvalidInput("timeout", f"is {timeout_ms} ms", f"give 1 to {MAX_TIMEOUT_MS} ms")
+    extras = b""
+    if headers:
+        extras = msgpack.packb({"h": headers})
+        if len(extras) > 0xFFFF:
+            raise InvalidInput("headers", f"take {len(extras)} bytes", "give at most 65535 bytes")
+    head = _BODY.pack(
+        FORMAT,
+        flags,
+        timeout_ms or 0,
+        UNSET_RETRIES if max_retries is None else max_retries,
+        priority,
+        len(name),
+    )
+    return b"".join((head, name, _SIZE.pack(len(extras)), extras, data))
+
+
+def decode_record(stored_id: bytes, record: bytes, changes: bytes, *, queue: str, version: int, partition: int) -> Job:
+    """Unpack a record and its changes (b"" for none) into a Job.
+
+    Raises ValueError if the record is not of a format that this version of Headrace reads.
+    """
+    created_at, run_at, fmt, flags, timeout_ms, retries, priority, type_size = _RECORD.unpack_from(record)
+    if fmt != FORMAT:
+        raise ValueError(f"job {decode_id(stored_id)!r} has record format {fmt}; this version reads format {FORMAT}")
+    position = _RECORD.size + type_size
+    (extras_size,) = _SIZE.unpack_from(record, position)
+    data = record[position + 2 + extras_size :]
+    job = Job(
+        decode_id(stored_id),
+        queue,
+        record[_RECORD.size : position].decode(),
+        data if flags & RAW_PAYLOAD else json.loads(data),
+        created_at,
+        run_at,
+        version,
+        partition,
+        msgpack.unpackb(record[position + 2 : position + 2 + extras_size])["h"] if extras_size else {},
+        None if retries == UNSET_RETRIES else retries,
+        timeout_ms or None,
+        priority,
+    )
+    if changes:
+        job.attempt, job.expiries, job.last_error, history = msgpack.unpackb(changes, unicode_errors="replace")
+        job.history = tuple(HistoryEntry(*entry) for entry in history)
+    return job

@@ -1,0 +1,137 @@
+"""Typed errors: each names the object and the field it is about, and says what to do.
+
+No message ever contains a credential: connection errors name host and port only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from headrace.topology import Topology
+
+
+class HeadraceError(Exception):
+    """Base of all errors raised by Headrace."""
+
+
+class InvalidInput(HeadraceError, ValueError):
+    """A value given by the caller is refused before anything was changed.
+
+    ``field`` is the name of the argument or setting, ``remedy`` says what is accepted.
+    """
+
+    def __init__(self, field: str, problem: str, remedy: str) -> None:
+        super().__init__(f"{field}: {problem}; {remedy}")
+        self.field = field
+        self.problem = problem
+        self.remedy = remedy
+
+
+class UnknownQueue(HeadraceError):
+    """The queue has no topology in this store: nobody has promoted a version of it yet."""
+
+    def __init__(self, queue: str) -> None:
+        super().__init__(
+            f"queue {queue!r} does not exist in this store; create it by applying a Queue object "
+            f"or with `headrace topology promote {queue} --version 1 --partitions N`"
+        )
+        self.queue = queue
+
+
+class UnknownVersion(HeadraceError):
+    """The version is not (or no longer) part of the queue's topology."""
+
+    def __init__(self, queue: str, version: int, known: tuple[int, ...]) -> None:
+        listed = ", ".join(f"v{number}" for number in known) or "none"
+        super().__init__(f"queue {queue!r} has no version {version}; versions in its topology: {listed}")
+        self.queue = queue
+        self.version = version
+
+
+class VersionNotHigher(HeadraceError):
+    """A version number at or below the highest one ever used cannot be promoted."""
+
+    def __init__(self, queue: str, version: int, highest: int) -> None:
+        super().__init__(
+            f"queue {queue!r}: version {version} is not above {highest}, the highest ever used; "
+            f"promote version {highest + 1} or higher (a rollback is a new version with the old partition count)"
+        )
+        self.queue = queue
+        self.version = version
+        self.highest = highest
+
+
+class VersionActive(HeadraceError):
+    """The active version cannot be completed."""
+
+    def __init__(self, queue: str, version: int) -> None:
+        super().__init__(f"queue {queue!r}: version {version} is active; promote a higher version before completing it")
+        self.queue = queue
+        self.version = version
+
+
+class NotDrained(HeadraceError):
+    """A version still holds jobs, so it is not completed; nothing was changed.
+
+    ``counts`` maps partition number to the number of jobs per state (only states that are not empty).
+    """
+
+    def __init__(self, queue: str, version: int, counts: Mapping[int, Mapping[str, int]], reason: str) -> None:
+        detail = "; ".join(
+            f"partition {partition}: " + ", ".join(f"{number} {state}" for state, number in states.items())
+            for partition, states in counts.items()
+        )
+        super().__init__(
+            f"queue {queue!r}: version {version} is not drained ({reason}){': ' + detail if detail else ''}"
+        )
+        self.queue = queue
+        self.version = version
+        self.counts = counts
+        self.reason = reason
+
+
+class TopologyConflict(HeadraceError):
+    """Another actor changed the topology at the same time in a way that contradicts this request."""
+
+    def __init__(self, queue: str, problem: str, current: Topology) -> None:
+        super().__init__(f"queue {queue!r}: {problem}; the current topology is {current.summary()}")
+        self.queue = queue
+        self.current = current
+
+
+class QueueFull(HeadraceError):
+    """The queue's length limit is reached; nothing was added."""
+
+
+class PayloadTooLarge(HeadraceError):
+    """A payload is larger than the limit; store it elsewhere and enqueue a reference to it."""
+
+    def __init__(self, size: int, limit: int) -> None:
+        super().__init__(f"payload: {size} bytes are above the limit of {limit} bytes; enqueue a reference instead")
+        self.size = size
+        self.limit = limit
+
+
+class StoreUnavailable(HeadraceError):
+    """The store gave no answer or cannot serve now; whether the call was applied is unknown."""
+
+
+class StoreFull(StoreUnavailable):
+    """The store is out of memory and refused the call: nothing of it was applied."""
+
+
+class OutcomeUnknown(HeadraceError):
+    """A call was resent until its time limit without a definitive answer.
+
+    The job may or may not be in the queue. Enqueueing it again under the same id is safe while it is live.
+    """
+
+
+class LeaseLost(HeadraceError):
+    """The job's lease ended or was taken over: its result is refused, and another worker may run the job."""
+
+
+class UnsupportedServer(HeadraceError):
+    """The server lacks a feature that Headrace needs."""

@@ -1,0 +1,48 @@
+"""The job: an immutable envelope, written once, and the few facts that change while it lives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+Payload = Any
+JobState = Literal["scheduled", "ready", "leased", "retry", "dead"]
+
+DEFAULT_TIMEOUT_MS = 30_000
+MAX_TIMEOUT_MS = 2**32 - 1
+MAX_RETRIES = 1000
+
+
+class HistoryEntry(NamedTuple):
+    """One thing that happened to a job: what, when (ms of server time), on which worker, and the error if any."""
+
+    status: str
+    at: int
+    worker: str
+    error: str
+
+
+@dataclass(slots=True)
+class Job:
+    """A job as a worker sees it. Times are milliseconds since the epoch, of server time.
+
+    ``attempt`` counts the runs that ended in a failure so far (0 on the first run), ``expiries`` the leases that were
+    lost. ``max_retries`` and ``timeout_ms`` are None where the job follows the queue's live settings.
+    """
+
+    id: str
+    queue: str
+    type: str
+    payload: Payload
+    created_at: int
+    run_at: int
+    version: int
+    partition: int
+    headers: dict[str, str] = field(default_factory=dict)
+    max_retries: int | None = None
+    timeout_ms: int | None = None
+    priority: int = 1
+    attempt: int = 0
+    expiries: int = 0
+    last_error: str = ""
+    history: tuple[HistoryEntry, ...] = ()

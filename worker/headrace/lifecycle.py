@@ -1,0 +1,138 @@
+"""What happens to a queue's versions: promote, drain, close, complete - sequences of atomic steps of a Store.
+
+Every sequence may stop between any two steps; whoever comes next (operator, leader, a producer's probe, the same call
+again) finishes it. The steps and why each is needed are in ``docs/protocol.md``; ``tests/simulation`` checks them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from headrace.errors import NotDrained, TopologyConflict, UnknownQueue
+from headrace.settings import QueueSettings
+from headrace.stores.base import Counts, Store
+from headrace.topology import PartitionRef, Topology, check_queue_name
+
+CLIENT_RETRY_MS = 5000
+"""A client resends a call whose outcome it does not know for at most this time (then OutcomeUnknown)."""
+
+
+async def promote(
+    store: Store,
+    queue: str,
+    version: int,
+    partitions: int,
+    *,
+    settings: QueueSettings | None = None,
+    owner: Mapping[str, str] | None = None,
+) -> Topology:
+    """Make ``version`` with ``partitions`` partitions the active one; the others begin to drain.
+
+    Creates the queue if it has no topology; only then ``settings`` and ``owner`` are taken (see `configure`). The same
+    request again is a success and finishes what an earlier one left. Raises InvalidInput, VersionNotHigher, or
+    TopologyConflict (the version is active with another number of partitions, e.g. promoted by somebody else).
+    """
+    check_queue_name(queue)
+    while True:
+        current = await store.read_topology(queue)
+        if current is not None and current.is_promoted(version, partitions):
+            await finish_promote(store, current)
+            return current
+        if current is None:
+            target = Topology.created(queue, version, partitions, settings, owner)
+        else:
+            target = current.promoted(version, partitions)
+        for ref in target.refs(version):
+            await store.install(ref, target, partitions)
+        if await store.write_topology(current.epoch if current else 0, target):
+            await finish_promote(store, target)
+            return target
+        await _discard_surplus(store, queue, version, partitions)
+
+
+async def finish_promote(store: Store, topology: Topology) -> None:
+    """Make every partition agree with ``topology``: the active version's settled, the older ones' marked."""
+    for ref in topology.refs(topology.active):
+        await store.settle(ref, topology)
+    for version in topology.older:
+        for ref in topology.refs(version):
+            await store.mark(ref, topology)
+
+
+async def _discard_surplus(store: Store, queue: str, version: int, partitions: int) -> None:
+    """Remove what this promoter installed beyond the winner's partition count, if another one won the version."""
+    winner = await store.read_topology(queue)
+    if winner is None or winner.active != version:
+        return
+    for number in range(winner.partitions, partitions):
+        await store.discard(PartitionRef(queue, version, number))
+
+
+async def configure(
+    store: Store, queue: str, settings: QueueSettings, owner: Mapping[str, str] | None = None
+) -> Topology:
+    """Change the queue's settings (and owner) and install them into every partition. Raises UnknownQueue."""
+    while True:
+        current = await store.read_topology(queue)
+        if current is None:
+            raise UnknownQueue(queue)
+        if current.settings == settings and (owner is None or dict(owner) == dict(current.owner)):
+            target = current
+        else:
+            target = current.configured(settings, owner)
+            if not await store.write_topology(current.epoch, target):
+                continue
+        for version in target.versions:
+            for ref in target.refs(version):
+                await store.settle(ref, target)
+        return target
+
+
+async def close_drained(store: Store, topology: Topology, version: int) -> dict[int, Counts]:
+    """Mark and close what can be closed of a draining version; the counts of each partition, by its number."""
+    counts: dict[int, Counts] = {}
+    for ref in topology.refs(version):
+        await store.mark(ref, topology)
+        counts[ref.partition] = await store.close_partition(ref)
+    return counts
+
+
+def undrained_reason(counts: Mapping[int, Counts]) -> str | None:
+    """Say why a version with these counts cannot be completed yet; None if it can.
+
+    Reasons: ``JobsRemain``, ``DeadLettersRemain``, ``ClientsMayRetry`` (a producer may still resend a call from before
+    the mark; it ends by itself after 5 s).
+    """
+    if any(count.state not in ("closed", "tombstone") for count in counts.values()):
+        return "JobsRemain"
+    if any(count.dead for count in counts.values()):
+        return "DeadLettersRemain"
+    if any(c.marked_at is not None and c.now < c.marked_at + CLIENT_RETRY_MS for c in counts.values()):
+        return "ClientsMayRetry"
+    return None
+
+
+async def complete(store: Store, queue: str, version: int) -> Topology:
+    """Remove a drained version: prove that every partition is closed, delete its keys, leave tombstones.
+
+    Raises UnknownQueue, UnknownVersion, VersionActive, or NotDrained with the counts (nothing was changed then, except
+    that empty partitions are closed). A completion that was interrupted goes on.
+    """
+    while True:
+        current = await store.read_topology(queue)
+        if current is None:
+            raise UnknownQueue(queue)
+        target = current.removing(version)
+        if current.versions[version].state != "removing":
+            counts = await close_drained(store, current, version)
+            if reason := undrained_reason(counts):
+                remaining = {number: count.nonempty() for number, count in counts.items() if count.nonempty()}
+                raise NotDrained(queue, version, remaining, reason)
+            if not await store.write_topology(current.epoch, target):
+                continue
+            current = target
+        for ref in current.refs(version):
+            if not await store.remove(ref):
+                raise TopologyConflict(queue, f"partition {ref.label} of a version being removed is not closed", current)
+        if await store.write_topology(current.epoch, target := current.dropped(version)):
+            return target

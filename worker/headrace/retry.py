@@ -1,0 +1,72 @@
+"""Retry policies: when a failed job runs again, decided by a pure function of values.
+
+``max_retries = 3`` means 1 + 3 runs, in every store. With base *b*, cap *c*, and *n* = runs that failed so far (1, 2,
+...):
+
+- ``exponential``: ``min(c, b * 2**(n-1)) * U(0.75, 1.25)``
+- ``linear``: ``b``, constant (the name is that of the schedulers which call it so)
+- ``backpressure``: ``U(b, max(b, min(c, b * 2**(n-1))))``: exponential with full jitter above a floor of *b*, so that
+  the first delay is never zero
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+Strategy = Literal["exponential", "linear", "backpressure"]
+Uniform = Callable[[float, float], float]
+
+
+class RetryPolicy(BaseModel):
+    """How often and when failed runs are repeated."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    max_retries: int = Field(3, ge=0, le=1000, description="Repetitions after the first run; 3 means 1 + 3 runs.")
+    strategy: Strategy = Field("exponential", description="exponential, linear or backpressure.")
+    base_ms: int = Field(1000, ge=1, le=86_400_000, description="Delay before the first repetition, milliseconds.")
+    cap_ms: int = Field(60_000, ge=1, le=86_400_000, description="Longest delay before jitter, milliseconds.")
+
+    @model_validator(mode="after")
+    def _base_within_cap(self) -> RetryPolicy:
+        if self.base_ms > self.cap_ms:
+            raise ValueError(f"base_ms {self.base_ms} is above cap_ms {self.cap_ms}; lower base_ms or raise cap_ms")
+        return self
+
+    def delay_ms(self, failed_runs: int, uniform: Uniform = random.uniform) -> int:
+        """Return the delay in milliseconds after the ``failed_runs``-th failed run (1 = the first)."""
+        if self.strategy == "linear":
+            return self.base_ms
+        # The exponent is bounded before the power is taken: run 70 gives the cap, not an overflow.
+        ceiling = min(self.cap_ms, self.base_ms << min(failed_runs - 1, 64))
+        if self.strategy == "exponential":
+            return round(ceiling * uniform(0.75, 1.25))
+        return round(uniform(self.base_ms, max(self.base_ms, ceiling)))
+
+
+@dataclass(frozen=True, slots=True)
+class RetryDecision:
+    """What happens to a job whose run failed: run again after ``delay_ms``, or dead if ``delay_ms`` is None."""
+
+    delay_ms: int | None
+    reason: str
+
+    @property
+    def dead(self) -> bool:
+        """Whether the job has no further run."""
+        return self.delay_ms is None
+
+
+def decide(
+    policy: RetryPolicy, failed_runs: int, *, max_retries: int | None = None, uniform: Uniform = random.uniform
+) -> RetryDecision:
+    """Decide what follows the ``failed_runs``-th failed run; ``max_retries`` overrides the policy's."""
+    allowed = policy.max_retries if max_retries is None else max_retries
+    if failed_runs > allowed:
+        return RetryDecision(None, f"all {allowed + 1} runs failed")
+    return RetryDecision(policy.delay_ms(failed_runs, uniform), f"retry {failed_runs} of {allowed}")

@@ -1,0 +1,235 @@
+"""The topology of one queue: which versions exist, with how many partitions, and which one is active.
+
+A value with pure transitions; storing it is a compare-and-set on ``epoch``, which every write raises by one::
+
+              promote N+1                  every partition closed
+     active ---------------> draining -------------------------> removing -> (gone)
+
+Only `promote` creates a topology, versions only grow, and the stored value always wins over configuration.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple
+
+from headrace.errors import InvalidInput, TopologyConflict, UnknownVersion, VersionActive, VersionNotHigher
+from headrace.settings import QueueSettings
+
+FORMAT = 1
+MAX_PARTITIONS = 1024
+MAX_VERSION = 2**31 - 1
+_QUEUE_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?\Z")
+
+VersionState = Literal["active", "draining", "removing"]
+
+
+class PartitionRef(NamedTuple):
+    """Names one partition of one version of one queue."""
+
+    queue: str
+    version: int
+    partition: int
+
+    @property
+    def label(self) -> str:
+        """``version:partition``, the form that hints and messages use."""
+        return f"{self.version}:{self.partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """One version of a queue."""
+
+    partitions: int
+    state: VersionState
+
+
+def check_queue_name(queue: str) -> str:
+    """Return ``queue`` if it is a valid queue name, else raise InvalidInput."""
+    if not isinstance(queue, str) or not _QUEUE_NAME.match(queue):
+        raise InvalidInput(
+            "queue",
+            f"{queue!r} is not a queue name",
+            "use 1 to 63 lower-case letters, digits, '-' and '.', beginning and ending with a letter or digit",
+        )
+    return queue
+
+
+def check_partitions(partitions: int) -> int:
+    """Return ``partitions`` if it is 1..1024, else raise InvalidInput."""
+    if isinstance(partitions, bool) or not isinstance(partitions, int) or not 1 <= partitions <= MAX_PARTITIONS:
+        raise InvalidInput("partitions", f"is {partitions!r}", f"give 1 to {MAX_PARTITIONS}")
+    return partitions
+
+
+def check_version(version: int) -> int:
+    """Return ``version`` if it is 1..2147483647, else raise InvalidInput."""
+    if isinstance(version, bool) or not isinstance(version, int) or not 1 <= version <= MAX_VERSION:
+        raise InvalidInput("version", f"is {version!r}", f"give 1 to {MAX_VERSION}")
+    return version
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """Versions of one queue. ``owner`` says which Queue object cares for it (empty without an operator)."""
+
+    queue: str
+    epoch: int
+    active: int
+    highest: int
+    versions: Mapping[int, Version]
+    owner: Mapping[str, str] = field(default_factory=dict)
+    settings: QueueSettings = field(default_factory=QueueSettings)
+
+    @property
+    def partitions(self) -> int:
+        """Partitions of the active version."""
+        return self.versions[self.active].partitions
+
+    @property
+    def draining(self) -> tuple[int, ...]:
+        """Versions that drain, oldest first."""
+        return tuple(sorted(number for number, version in self.versions.items() if version.state == "draining"))
+
+    @property
+    def older(self) -> tuple[int, ...]:
+        """Every version but the active one, oldest first: where a job enqueued earlier may still live."""
+        return tuple(sorted(number for number in self.versions if number != self.active))
+
+    def refs(self, version: int) -> tuple[PartitionRef, ...]:
+        """Return every partition of ``version``; raise UnknownVersion if it is not listed."""
+        if version not in self.versions:
+            raise UnknownVersion(self.queue, version, tuple(sorted(self.versions)))
+        return tuple(PartitionRef(self.queue, version, number) for number in range(self.versions[version].partitions))
+
+    def summary(self) -> str:
+        """Return one line for messages."""
+        versions = ", ".join(f"v{n} {v.state} x{v.partitions}" for n, v in sorted(self.versions.items()))
+        return f"epoch {self.epoch}: {versions} (highest ever v{self.highest})"
+
+    # ---- transitions: each returns the next value, epoch + 1 -------------------------------------------------------
+
+    @staticmethod
+    def created(
+        queue: str,
+        version: int,
+        partitions: int,
+        settings: QueueSettings | None = None,
+        owner: Mapping[str, str] | None = None,
+    ) -> Topology:
+        """Return the first topology of a queue, at epoch 1."""
+        return Topology(
+            check_queue_name(queue),
+            1,
+            check_version(version),
+            version,
+            {version: Version(check_partitions(partitions), "active")},
+            dict(owner or {}),
+            settings or QueueSettings(),
+        )
+
+    def promoted(self, version: int, partitions: int) -> Topology:
+        """Return the topology with ``version`` active and the others draining.
+
+        Raises TopologyConflict if ``version`` is active with another number of partitions, VersionNotHigher if it was
+        used before. Promoting the active version with its own partitions is not a transition: ask `is_promoted`.
+        """
+        check_partitions(check_version(version))
+        check_partitions(partitions)
+        if version == self.active:
+            raise TopologyConflict(
+                self.queue,
+                f"version {version} is already active with {self.partitions} partitions, not {partitions}; "
+                f"promote version {self.highest + 1} to change the number",
+                self,
+            )
+        if version <= self.highest:
+            raise VersionNotHigher(self.queue, version, self.highest)
+        versions = {
+            number: replace(known, state="draining") if known.state == "active" else known
+            for number, known in self.versions.items()
+        }
+        versions[version] = Version(partitions, "active")
+        return replace(self, epoch=self.epoch + 1, active=version, highest=version, versions=versions)
+
+    def is_promoted(self, version: int, partitions: int) -> bool:
+        """Whether a request to promote this is already fulfilled."""
+        return version == self.active and partitions == self.partitions
+
+    def removing(self, version: int) -> Topology:
+        """Return the topology with a drained ``version`` marked for removal of its keys."""
+        self._check_completable(version)
+        versions = {**self.versions, version: replace(self.versions[version], state="removing")}
+        return replace(self, epoch=self.epoch + 1, versions=versions)
+
+    def dropped(self, version: int) -> Topology:
+        """Return the topology without ``version``, whose keys have been removed."""
+        self._check_completable(version)
+        versions = {number: known for number, known in self.versions.items() if number != version}
+        return replace(self, epoch=self.epoch + 1, versions=versions)
+
+    def configured(self, settings: QueueSettings, owner: Mapping[str, str] | None = None) -> Topology:
+        """Return the topology with other settings and, if given, another owner."""
+        return replace(
+            self,
+            epoch=self.epoch + 1,
+            settings=settings,
+            owner=self.owner if owner is None else dict(owner),
+        )
+
+    def _check_completable(self, version: int) -> None:
+        if version not in self.versions:
+            raise UnknownVersion(self.queue, version, tuple(sorted(self.versions)))
+        if version == self.active:
+            raise VersionActive(self.queue, version)
+
+    # ---- stored form ----------------------------------------------------------------------------------------------
+
+    def to_json(self) -> str:
+        """Return the stored form (format 1)."""
+        return json.dumps(
+            {
+                "format": FORMAT,
+                "epoch": self.epoch,
+                "active": self.active,
+                "highest": self.highest,
+                "versions": {
+                    str(number): {"partitions": version.partitions, "state": version.state}
+                    for number, version in sorted(self.versions.items())
+                },
+                "owner": dict(self.owner),
+                "settings": self.settings.model_dump(exclude_none=True),
+            },
+            separators=(",", ":"),
+        )
+
+    @staticmethod
+    def from_json(queue: str, text: str | bytes) -> Topology:
+        """Parse the stored form; raise ValueError if it is damaged or of a newer format."""
+        try:
+            data: dict[str, Any] = json.loads(text)
+            if data["format"] != FORMAT:
+                raise ValueError(f"format {data['format']} is not {FORMAT}; upgrade Headrace here")
+            versions = {
+                int(number): Version(int(value["partitions"]), value["state"])
+                for number, value in data["versions"].items()
+            }
+            topology = Topology(
+                queue,
+                int(data["epoch"]),
+                int(data["active"]),
+                int(data["highest"]),
+                MappingProxyType(versions),
+                data.get("owner", {}),
+                QueueSettings.model_validate(data.get("settings", {})),
+            )
+            if topology.active not in versions:
+                raise ValueError(f"active version {topology.active} is not listed")
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise ValueError(f"queue {queue!r}: the stored topology cannot be read: {error}") from error
+        return topology
