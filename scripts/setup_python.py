@@ -82,7 +82,7 @@ def install() -> None:
         pin.flush()
         print(f"setup: installing uv {version}", flush=True)
         run(*pip, "install", "--quiet", "--no-deps", "--require-hashes", "-r", pin.name)
-    uv = [PYTHON, "-m", "uv", "pip", "install", "--quiet", "--python", PYTHON]
+    uv: list[str | Path] = [PYTHON, "-m", "uv", "pip", "install", "--quiet", "--python", PYTHON]
     print("setup: installing requirements.lock", flush=True)
     run(*uv, "--require-hashes", "-r", LOCK)
     print("setup: installing headrace and headrace-operator in editable form", flush=True)
