@@ -133,6 +133,6 @@ async def complete(store: Store, queue: str, version: int) -> Topology:
             current = target
         for ref in current.refs(version):
             if not await store.remove(ref):
-                raise TopologyConflict(queue, f"partition {ref.label} of a version being removed is not closed", current)
+                raise TopologyConflict(queue, f"partition {ref.label} is being removed but not closed", current)
         if await store.write_topology(current.epoch, target := current.dropped(version)):
             return target

@@ -172,7 +172,7 @@ class Store(Protocol):
         ...
 
     async def install(self, ref: PartitionRef, topology: Topology, partitions: int) -> PartitionState:
-        """INSTALL: prepare a partition for a version that is about to be promoted over ``topology``'s successor.
+        """INSTALL: prepare a partition for ``topology``, which is about to be written with this version active.
 
         Absent: created active with ``topology.epoch`` and ``partitions``. Active with an older epoch: both and the
         settings overwritten. Draining with an older epoch: settings only. Closed or tombstone: untouched. Returns the
@@ -181,10 +181,11 @@ class Store(Protocol):
         ...
 
     async def settle(self, ref: PartitionRef, topology: Topology) -> PartitionState:
-        """Make a partition of the active version agree with ``topology``, which lists it.
+        """Make a partition agree with ``topology``, which has been written and lists its version.
 
-        Absent: created. Active and not newer than ``topology.epoch``: epoch, partition count and settings overwritten;
-        this is what undoes the installs of a promoter that lost. Draining and older: settings only. Others untouched.
+        Absent: created if its version is the active one. Active and not newer than ``topology.epoch``: epoch, partition
+        count (its version's) and settings overwritten; this is what undoes the installs of a promoter that lost.
+        Draining with an older epoch: settings only. Others untouched. Returns the state before.
         """
         ...
 
