@@ -12,10 +12,11 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from packaging.markers import Environment, default_environment
+from packaging.markers import default_environment
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -43,7 +44,7 @@ IMAGES = (
 
 def lock_blocks(text: str) -> dict[str, str]:
     """Canonical name -> pin and hashes of every package in the lock, without its marker."""
-    blocks = {}
+    blocks: dict[str, str] = {}
     for block in re.findall(r"^[A-Za-z0-9].*?(?=^\S|\Z)", text, re.MULTILINE | re.DOTALL):
         pin, _, hashes = block.partition("\\\n")
         requirement = Requirement(pin)
@@ -51,13 +52,11 @@ def lock_blocks(text: str) -> dict[str, str]:
     return blocks
 
 
-def image_environments() -> list[Environment]:
+def image_environments() -> list[dict[str, str]]:
     """Marker environments of the images' Python: the first and a late patch release, since both are in use."""
     releases = (f"{IMAGE_PYTHON}.0", f"{IMAGE_PYTHON}.99")
-    return [
-        Environment(**{**default_environment(), "python_version": IMAGE_PYTHON, "python_full_version": release})
-        for release in releases
-    ]
+    here = {name: str(value) for name, value in default_environment().items()}
+    return [{**here, "python_version": IMAGE_PYTHON, "python_full_version": release} for release in releases]
 
 
 def reached(root: str) -> set[str]:
@@ -66,17 +65,19 @@ def reached(root: str) -> set[str]:
     uv resolves it under the lock as constraints, so that versions can only be the locked ones.
     """
     sources = [f"{root} @ file:{OURS[Requirement(root).name].name}", f"headrace @ file:{OURS['headrace'].name}"]
-    wanted = WHEELS / "wanted.in"
-    wanted.write_text("\n".join(sources))
     options = ["--universal", "--python-version", IMAGE_PYTHON, "--no-header", "--no-annotate", "--quiet"]
-    resolved = run("uv", "pip", "compile", *options, "--constraint", LOCK, wanted)
+    with tempfile.NamedTemporaryFile("w", suffix=".in") as wanted:
+        wanted.write("\n".join(sources))
+        wanted.flush()
+        resolved = run("uv", "pip", "compile", *options, "--constraint", LOCK, wanted.name)
     requirements = [Requirement(line) for line in resolved.splitlines() if line and not line.startswith("-")]
     environments = image_environments()
-    return {
+    names: set[str] = {
         canonicalize_name(requirement.name)
         for requirement in requirements
         if requirement.marker is None or any(requirement.marker.evaluate(dict(env)) for env in environments)
-    } - OURS.keys()
+    }
+    return names - OURS.keys()
 
 
 def build_own(name: str, into: Path) -> str:
