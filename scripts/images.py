@@ -126,9 +126,9 @@ def build_all() -> list[str]:
     lacking = missing()
     if lacking:
         raise ImageError(lacking)
-    wheelhouse.main()
     names = []
     with exclusive():
+        wheelhouse.main()
         base = os.environ.get("BASE_IMAGE") or ensure_base()
         for image in ("worker", "operator"):
             started = time.monotonic()
