@@ -26,11 +26,11 @@ INPUTS = (LOCK, ROOT / "worker" / "pyproject.toml", ROOT / "operator" / "pyproje
 
 
 def fingerprint() -> str:
-    """Hash of everything that decides what `.venv` holds, its own place included (scripts name it absolutely)."""
-    digest = hashlib.sha256(str(VENV).encode())
+    """Place of `.venv` and a hash of everything that decides what it holds."""
+    digest = hashlib.sha256()
     for path in INPUTS:
         digest.update(path.read_bytes())
-    return digest.hexdigest()
+    return f"{VENV}\n{digest.hexdigest()}\n"
 
 
 def up_to_date() -> bool:
@@ -53,19 +53,22 @@ def run(*command: str | Path) -> None:
         raise SystemExit(f"setup: '{' '.join(str(part) for part in command[:6])} ...' failed with {done.returncode}")
 
 
-def usable(python: Path) -> bool:
-    """True if the interpreter starts and is new enough; a copied or half-made `.venv` does not."""
-    if not python.exists():
+def usable() -> bool:
+    """True if `.venv` was made here and its interpreter starts and is new enough."""
+    if not PYTHON.exists():
+        return False
+    # Its commands name their interpreter by an absolute path: a copied `.venv` would run the original's.
+    if STAMP.is_file() and (made_for := STAMP.read_text().partition("\n")[0]).startswith("/") and made_for != str(VENV):
         return False
     check = "import sys; sys.exit(sys.version_info < (3, 11))"
-    return subprocess.run([str(python), "-c", check], check=False, capture_output=True).returncode == 0  # noqa: S603
+    return subprocess.run([str(PYTHON), "-c", check], check=False, capture_output=True).returncode == 0  # noqa: S603
 
 
 def create_venv() -> list[str | Path]:
     """Make `.venv` if it is missing or broken; return the pip command that installs into it."""
     # Debian's python3 comes without ensurepip; pip then installs from outside.
     bundled_pip = importlib.util.find_spec("ensurepip") is not None
-    if not usable(PYTHON):
+    if not usable():
         print(f"setup: creating .venv with Python {sys.version.split()[0]}", flush=True)
         venv.EnvBuilder(clear=True, with_pip=bundled_pip, symlinks=True).create(VENV)
     has_pip = subprocess.run([PYTHON, "-c", "import pip"], check=False, capture_output=True).returncode == 0  # noqa: S603
@@ -75,6 +78,7 @@ def create_venv() -> list[str | Path]:
 def install() -> None:
     """Install uv by its locked hash, then the lock, then this repository's packages."""
     pip = create_venv()
+    STAMP.write_text(f"{VENV}\nincomplete\n")
     uv_pin = locked_block("uv")
     version = uv_pin.split("==", 1)[1].split(maxsplit=1)[0]
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as pin:
@@ -103,7 +107,6 @@ def main() -> None:
             return
         started = time.monotonic()
         wanted = fingerprint()
-        STAMP.unlink(missing_ok=True)
         install()
         STAMP.write_text(wanted)
         print(f"setup: .venv is ready ({time.monotonic() - started:.0f} s)", flush=True)
