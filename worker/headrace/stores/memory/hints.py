@@ -1,0 +1,148 @@
+"""Wake-ups in memory: which partitions of a queue are worth a claim, when others become so, and who waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from threading import RLock
+
+from headrace.stores.base import RECHECK_MS
+from headrace.topology import PartitionRef
+
+Hint = PartitionRef | str
+MAX_TICK = 200
+
+
+@dataclass(slots=True)
+class QueueHints:
+    """Hints of one queue. ``hot``: partition -> time of its hint; ``due``: partition -> time of its next one."""
+
+    hot: dict[PartitionRef, int] = field(default_factory=dict)
+    due: dict[PartitionRef, int] = field(default_factory=dict)
+    workers: dict[str, int] = field(default_factory=dict)
+    rearm: bool = False
+    alarm_at: int = 0
+    alarm_worker: str = ""
+
+    def raise_hint(self, ref: PartitionRef, now: int) -> None:
+        """Add a hint; one that is there keeps its place."""
+        self.hot.setdefault(ref, now)
+
+    def due_by(self, ref: PartitionRef, at: int) -> None:
+        """Look at the partition at ``at``, or earlier if that is planned already."""
+        self.due[ref] = min(at, self.due.get(ref, at))
+
+    def head(self) -> int | None:
+        """Return the earliest time in ``due``."""
+        return min(self.due.values(), default=None)
+
+    def due_to_hot(self, now: int) -> None:
+        """Turn what is due into hints, and look again a little later, in case a hint is lost with its worker."""
+        due = sorted((at, ref) for ref, at in self.due.items() if at <= now)
+        for _, ref in due[:MAX_TICK]:
+            self.raise_hint(ref, now)
+            self.due[ref] = now + RECHECK_MS
+
+    def take_alarm(self, worker: str, now: int) -> int | None:
+        """Return the ms until the next due time if ``worker`` holds the alarm, or takes it now, else None."""
+        head = self.head()
+        if head is None:
+            return None
+        if self.alarm_at < now or head < self.alarm_at - 1 or self.alarm_worker == worker:
+            self.alarm_at, self.alarm_worker = head, worker
+            return max(0, head - now)
+        return None
+
+    def pop(self) -> tuple[PartitionRef | None, bool]:
+        """Remove the next hint: (None, True) for the request to set the timer anew, (None, False) if there is none."""
+        if self.rearm:
+            self.rearm = False
+            return None, True
+        if not self.hot:
+            return None, False
+        ref = min(self.hot, key=lambda each: (self.hot[each], each))
+        del self.hot[ref]
+        return ref, False
+
+
+class _Waiter:
+    """One call of `Waiters.wait`: the hint is handed over under the lock, the event loop is only told about it."""
+
+    def __init__(self, queues: Sequence[str]) -> None:
+        self.queues = queues
+        self.hint: Hint | None = None
+        self.loop = asyncio.get_running_loop()
+        self.told: asyncio.Future[None] = self.loop.create_future()
+
+    def tell(self) -> None:
+        """Wake the waiting task. Raises RuntimeError if its loop is closed."""
+        self.loop.call_soon_threadsafe(self._tell)
+
+    def _tell(self) -> None:
+        if not self.told.done():
+            self.told.set_result(None)
+
+
+class Waiters:
+    """Hands each hint to exactly one waiter, the one that waits longest, in whichever event loop it runs."""
+
+    def __init__(self, lock: RLock, queue: Callable[[str], QueueHints]) -> None:
+        self._lock = lock
+        self._queue = queue
+        self._waiting: OrderedDict[_Waiter, None] = OrderedDict()
+
+    async def wait(self, queues: Sequence[str], timeout: float) -> Hint | None:
+        """Wait at most ``timeout`` seconds for a hint of one of the queues."""
+        with self._lock:
+            if (hint := self._pop(queues)) is not None:
+                return hint
+            waiter = _Waiter(queues)
+            self._waiting[waiter] = None
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(timeout):
+                    await waiter.told
+        except BaseException:
+            # A hint handed over between the cancellation and now goes to the next one who waits.
+            with self._lock:
+                self._waiting.pop(waiter, None)
+                if waiter.hint is not None:
+                    self._give_back(waiter.hint)
+            raise
+        with self._lock:
+            self._waiting.pop(waiter, None)
+            return waiter.hint
+
+    def deliver(self, queue: str) -> None:
+        """Hand the hints of a queue to those who wait for them. Call it, under the lock, after adding any."""
+        for waiter in [each for each in self._waiting if queue in each.queues]:
+            if (hint := self._pop([queue])) is None:
+                return
+            del self._waiting[waiter]
+            waiter.hint = hint
+            try:
+                waiter.tell()
+            except RuntimeError:  # its event loop was closed without ending the task
+                self._restore(hint)
+
+    def _give_back(self, hint: Hint) -> None:
+        self._restore(hint)
+        self.deliver(hint if isinstance(hint, str) else hint.queue)
+
+    def _restore(self, hint: Hint) -> None:
+        if isinstance(hint, str):
+            self._queue(hint).rearm = True
+        else:
+            self._queue(hint.queue).raise_hint(hint, 0)
+
+    def _pop(self, queues: Sequence[str]) -> Hint | None:
+        for queue in queues:
+            ref, rearm = self._queue(queue).pop()
+            if ref is not None:
+                return ref
+            if rearm:
+                return queue
+        return None

@@ -1,0 +1,203 @@
+"""The connection to Redis: sends scripts, many at once where many callers wait, and translates errors.
+
+Calls that are issued while another one is under way are sent together as one pipeline. Nothing is ever resent here
+except a script that the server did not know (NOSCRIPT), which was not run: who may resend what is decided by the
+callers, who know the nonce or token of the call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+import redis.asyncio as redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import (
+    AuthenticationError,
+    BusyLoadingError,
+    NoScriptError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    RedisError,
+    ResponseError,
+)
+
+from headrace.errors import HeadraceError, InvalidInput, StoreFull, StoreUnavailable, UnsupportedServer
+from headrace.stores.redis.scripts import Script
+
+OLDEST_SERVER = (6, 2)
+PIPELINE_CALLS = 64
+
+Argument = bytes | str | int
+Command = tuple[Argument, ...]
+
+
+def server_name(url: str) -> str:
+    """Return ``host:port/db`` (or the socket's path) of a URL: all that messages may show of it."""
+    parts = urlsplit(url)
+    if parts.scheme == "unix":
+        return parts.path
+    return f"{parts.hostname or 'localhost'}:{parts.port or 6379}{parts.path if parts.path not in ('', '/') else '/0'}"
+
+
+class RedisClient:
+    """Runs commands on one Redis server. One event loop; `close` when done."""
+
+    def __init__(self, url: str, *, call_timeout: float = 5.0, connect_timeout: float = 2.0) -> None:
+        self.server = server_name(url)
+        try:
+            self._redis = redis.Redis.from_url(
+                url,
+                socket_timeout=call_timeout,
+                socket_connect_timeout=connect_timeout,
+                retry=Retry(NoBackoff(), 0),
+                protocol=2,
+                decode_responses=False,
+            )
+        except ValueError as error:
+            # The exception's text may quote the URL and with it the password.
+            raise InvalidInput("store URL", "cannot be parsed", "use redis://[user:password@]host[:port][/db]") from (
+                None if "@" in str(error) else error
+            )
+        self._waiting: deque[tuple[Command, Script | None, asyncio.Future[Any]]] = deque()
+        self._sender: asyncio.Task[None] | None = None
+
+    async def close(self) -> None:
+        """Close all connections; calls under way end with StoreUnavailable."""
+        if self._sender is not None and not self._sender.done():
+            self._sender.cancel()
+            await asyncio.gather(self._sender, return_exceptions=True)
+        while self._waiting:
+            _, _, reply = self._waiting.popleft()
+            if not reply.done():
+                reply.set_exception(StoreUnavailable(f"redis {self.server}: the connection was closed"))
+        await self._redis.aclose()
+
+    async def check(self) -> None:
+        """Prove that the server answers and is new enough; raise StoreUnavailable or UnsupportedServer."""
+        try:
+            info = await self._redis.info("server")
+        except (RedisError, OSError) as error:
+            raise self.translated(error) from error
+        found = str(info["redis_version"])
+        if tuple(int(part) for part in found.split(".")[:2]) < OLDEST_SERVER:
+            raise UnsupportedServer(
+                f"redis {self.server} has version {found}; Headrace needs {'.'.join(map(str, OLDEST_SERVER))} or newer"
+            )
+
+    def run(self, script: Script, keys: Sequence[bytes], args: Sequence[Argument]) -> asyncio.Future[Any]:
+        """Run a script; await the result. Raises the errors of `headrace.errors`."""
+        return self._submit(("EVALSHA", script.sha, len(keys), *keys, *args), script)
+
+    def command(self, *command: Argument) -> asyncio.Future[Any]:
+        """Run one plain command; await the result."""
+        return self._submit(command, None)
+
+    async def blocking(self, seconds: float, *command: Argument) -> Any:
+        """Run a command that may block for ``seconds`` on a connection of its own."""
+        connection = None
+        pool = self._redis.connection_pool
+        sent = False
+        try:
+            connection = await pool.get_connection()  # type: ignore[no-untyped-call]
+            await connection.send_command(*command)
+            sent = True
+            return await connection.read_response(timeout=seconds + 5.0)
+        except (RedisError, OSError, TimeoutError) as error:
+            if connection is not None:
+                await connection.disconnect(nowait=True)
+            raise self.translated(error) from error
+        except asyncio.CancelledError:
+            # An unread reply must never meet the next command.
+            if connection is not None and sent:
+                await connection.disconnect(nowait=True)
+            raise
+        finally:
+            if connection is not None:
+                await pool.release(connection)
+
+    def translated(self, error: Exception) -> HeadraceError:
+        """Return the typed error for one of the Redis library's; the text holds no credential."""
+        where = f"redis {self.server}"
+        match error:
+            case OutOfMemoryError():
+                return StoreFull(f"{where} is out of memory (maxmemory) and refused the call; free or add memory")
+            case AuthenticationError():
+                return StoreUnavailable(f"{where} refused the credentials; check user and password of the connection")
+            case ReadOnlyError():
+                return StoreUnavailable(f"{where} is a read-only replica now; waiting for the primary")
+            case BusyLoadingError():
+                return StoreUnavailable(f"{where} is loading its data set")
+            case ResponseError():
+                text = str(error)
+                if "OOM" in text[:80]:
+                    return self.translated(OutOfMemoryError(text))
+                if "NOPERM" in text[:20]:
+                    return StoreUnavailable(f"{where} forbids a command that Headrace needs: {text}")
+                return HeadraceError(f"{where}: {text}")
+            case _:
+                return StoreUnavailable(f"{where} does not answer ({type(error).__name__})")
+
+    # ---- one sender, many callers ---------------------------------------------------------------------------------
+
+    def _submit(self, command: Command, script: Script | None) -> asyncio.Future[Any]:
+        reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._waiting.append((command, script, reply))
+        if self._sender is None or self._sender.done():
+            self._sender = asyncio.create_task(self._send())
+        return reply
+
+    async def _send(self) -> None:
+        while self._waiting:
+            calls = [self._waiting.popleft() for _ in range(min(len(self._waiting), PIPELINE_CALLS))]
+            try:
+                replies = await self._round_trip([command for command, _, _ in calls])
+                unknown = [n for n, answer in enumerate(replies) if isinstance(answer, NoScriptError)]
+                if unknown:
+                    await self._load({script.name: script for n in unknown if (script := calls[n][1])})
+                    for n, answer in zip(unknown, await self._round_trip([calls[n][0] for n in unknown]), strict=True):
+                        replies[n] = answer
+            except (RedisError, OSError, TimeoutError) as error:
+                replies = [error] * len(calls)
+            except asyncio.CancelledError:
+                closed = StoreUnavailable(f"redis {self.server}: the connection was closed")
+                for _, _, reply in calls:
+                    if not reply.done():
+                        reply.set_exception(closed)
+                raise
+            for (_, _, reply), answer in zip(calls, replies, strict=True):
+                if reply.done():  # its caller was cancelled
+                    continue
+                if isinstance(answer, Exception):
+                    reply.set_exception(self.translated(answer))
+                else:
+                    reply.set_result(answer)
+
+    async def _load(self, scripts: dict[str, Script]) -> None:
+        for answer in await self._round_trip([("SCRIPT", "LOAD", script.source) for script in scripts.values()]):
+            if isinstance(answer, Exception):
+                raise answer
+
+    async def _round_trip(self, commands: Sequence[Command]) -> list[Any]:
+        """Send commands in one write on one connection; the replies, errors of single commands among them."""
+        pool = self._redis.connection_pool
+        connection = await pool.get_connection()  # type: ignore[no-untyped-call]
+        complete = False
+        try:
+            await connection.send_packed_command(connection.pack_commands(commands))
+            replies: list[Any] = []
+            for _ in commands:
+                try:
+                    replies.append(await connection.read_response())
+                except ResponseError as error:
+                    replies.append(error)
+            complete = True
+            return replies
+        finally:
+            if not complete:  # an unread reply must never meet the next command
+                await connection.disconnect(nowait=True)
+            await pool.release(connection)

@@ -1,0 +1,94 @@
+"""Names of the keys in Redis, and which of them each script declares.
+
+Two kinds of hash tag: ``{prefix:queue}`` for what belongs to the queue, ``{prefix:queue:version:partition}`` for what
+belongs to one partition. In the Cluster form every script stays within one partition's tag; the standalone form
+(`hinted`) appends the queue's hint keys, which no cluster would allow.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from headrace.topology import PartitionRef
+
+PARTITION_KEYS: Final = (
+    "meta", "r0", "r1", "r2", "scheduled", "retry", "leased", "lease", "jobs", "mut", "park", "moving", "arrived",
+    "seen", "dead", "letters",
+)  # fmt: skip
+
+COUNTED: Final = (
+    "meta", "r0", "r1", "r2", "scheduled", "retry", "leased", "jobs", "park", "moving", "arrived", "dead",
+)  # fmt: skip
+
+SCRIPT_KEYS: Final[dict[str, tuple[str, ...]]] = {
+    "enqueue": ("meta", "r0", "r1", "r2", "scheduled", "jobs", "moving", "seen"),
+    "probe": ("meta", "jobs", "moving", "seen"),
+    "claim": ("meta", "r0", "r1", "r2", "scheduled", "retry", "leased", "lease", "jobs", "mut", "seen"),
+    "resume": ("meta", "leased", "lease", "jobs", "mut", "seen"),
+    "ack": ("meta", "leased", "lease", "jobs", "mut"),
+    "fail": ("meta", "retry", "leased", "lease", "jobs", "mut", "dead", "letters"),
+    "release": ("meta", "r0", "r1", "r2", "retry", "leased", "lease", "mut"),
+    "renew": ("meta", "leased", "lease"),
+    "recover": ("meta", "r0", "r1", "r2", "leased", "lease", "mut"),
+    "promote_due": ("meta", "r0", "r1", "r2", "scheduled", "retry"),
+    "install": ("meta",),
+    "mark": ("meta",),
+    "close": COUNTED,
+    "counts": COUNTED,
+    "remove": PARTITION_KEYS,
+    "discard": ("meta", "jobs", "moving", "arrived", "dead", "seen"),
+}
+"""Partition keys of each script, in the order of its KEYS."""
+
+HINT_KEYS: Final[dict[str, tuple[str, ...]]] = {
+    "enqueue": ("hot", "due"),
+    "claim": ("hot", "due", "alarm"),
+    "fail": ("hot", "due"),
+    "release": ("hot", "due"),
+    "recover": ("hot", "due"),
+    "promote_due": ("hot", "due"),
+    "remove": ("hot", "due"),
+}
+"""Queue keys that the standalone form appends."""
+
+QUEUE_SCRIPT_KEYS: Final[dict[str, tuple[str, ...]]] = {
+    "write_topology": ("topology",),
+    "tick": ("hot", "due", "alarm", "workers"),
+}
+
+
+class Keys:
+    """Builds key names under one prefix, and remembers those of each partition and script."""
+
+    def __init__(self, prefix: str, *, hinted: bool = True) -> None:
+        self._prefix = prefix
+        self._hinted = hinted
+        self._cache: dict[tuple[str, PartitionRef], tuple[bytes, ...]] = {}
+
+    @property
+    def marker(self) -> bytes:
+        """The key that tells one data set from another."""
+        return f"{{{self._prefix}}}:marker".encode()
+
+    def queue(self, queue: str, name: str) -> bytes:
+        """Return the queue's key ``name``, e.g. ``{headrace:emails}:hot``."""
+        return f"{{{self._prefix}:{queue}}}:{name}".encode()
+
+    def partition(self, ref: PartitionRef, name: str) -> bytes:
+        """Return the partition's key ``name``, e.g. ``{headrace:emails:1:0}:jobs``."""
+        return f"{{{self._prefix}:{ref.queue}:{ref.version}:{ref.partition}}}:{name}".encode()
+
+    def of_script(self, script: str, ref: PartitionRef) -> tuple[bytes, ...]:
+        """Return the KEYS of a partition script."""
+        keys = self._cache.get((script, ref))
+        if keys is None:
+            own = tuple(self.partition(ref, name) for name in SCRIPT_KEYS[script])
+            hints = tuple(self.queue(ref.queue, name) for name in HINT_KEYS.get(script, ())) if self._hinted else ()
+            if len(self._cache) > 65_536:  # versions come and go
+                self._cache.clear()
+            keys = self._cache[script, ref] = own + hints
+        return keys
+
+    def of_queue_script(self, script: str, queue: str) -> tuple[bytes, ...]:
+        """Return the KEYS of a script that works on the queue's own keys."""
+        return tuple(self.queue(queue, name) for name in QUEUE_SCRIPT_KEYS[script])

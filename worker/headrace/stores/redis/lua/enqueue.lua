@@ -1,0 +1,67 @@
+-- ENQUEUE: insert jobs into an active partition, each unless its id is live there.
+--
+-- KEYS  1 meta hash, 2-4 ready lists of lanes 0-2, 5 scheduled zset, 6 jobs hash, 7 moving hash, 8 seen zset
+--       standalone form also: 9 hot zset, 10 due zset of the queue
+-- ARGV  1 label "version:partition", 2 partition count the caller believes in, 3 nonce of this call,
+--       4 msgpack [key, when, body, ...]; when: 0 now, > 0 at that ms, < 0 after that many ms; at most 1,000 jobs
+-- Returns {'ok', existing (indexes from 0), became ready where nothing was (0/1), earliest waiting ms or -1}
+--         {'moved', absent | D | C | T | resized, successor topology or ''}: nothing was changed
+-- Cost  O(jobs), plus O(log n) each for those that wait. Called by producers, through Store.enqueue.
+local META, R0, R1, R2, SCHEDULED, JOBS, MOVING, SEEN = unpack(KEYS, 1, 8)
+local HOT, DUE = KEYS[9], KEYS[10]
+local LABEL, NONCE = ARGV[1], ARGV[3]
+--@include clock
+--@include hints
+
+local meta = redis.call('HMGET', META, 's', 'n', 't', 'enq', 'succ')
+if meta[1] ~= 'A' then return {'moved', meta[1] or 'absent', meta[5] or ''} end
+if meta[2] ~= ARGV[2] then return {'moved', 'resized', ''} end
+if redis.call('ZSCORE', SEEN, NONCE) then return {'ok', {}, 0, -1} end
+
+local batch = cmsgpack.unpack(ARGV[4])
+if #batch > 3000 then return redis.error_reply('HEADRACE at most 1000 jobs in one enqueue call') end
+local now = server_now(meta[3])
+local ids = {}
+for i = 1, #batch, 3 do ids[#ids + 1] = string.sub(batch[i], 2) end
+local live = redis.call('HMGET', JOBS, unpack(ids))
+local moving = redis.call('EXISTS', MOVING) == 1 and redis.call('HMGET', MOVING, unpack(ids)) or {}
+
+local existing, records, waiting, fresh = {}, {}, {}, {}
+local lanes = {['0'] = {}, ['1'] = {}, ['2'] = {}}
+local earliest = -1
+for n, id in ipairs(ids) do
+  if live[n] or moving[n] or fresh[id] then
+    existing[#existing + 1] = n - 1
+  else
+    fresh[id] = true
+    local key, at = batch[n * 3 - 2], batch[n * 3 - 1]
+    if at == 0 then at = now elseif at < 0 then at = now - at end
+    records[#records + 1] = id
+    records[#records + 1] = struct.pack('>I8I8', now, at) .. batch[n * 3]
+    if at <= now then
+      local lane = lanes[string.sub(key, 1, 1)]
+      lane[#lane + 1] = id
+    else
+      waiting[#waiting + 1] = at
+      waiting[#waiting + 1] = key
+      if earliest < 0 or at < earliest then earliest = at end
+    end
+  end
+end
+
+local woke = 0
+if #records > 0 then
+  redis.call('HSET', JOBS, unpack(records))
+  for lane, list in pairs({['0'] = R0, ['1'] = R1, ['2'] = R2}) do
+    local pushed = lanes[lane]
+    if #pushed > 0 and redis.call('RPUSH', list, unpack(pushed)) == #pushed then woke = 1 end
+  end
+  if #waiting > 0 then redis.call('ZADD', SCHEDULED, unpack(waiting)) end
+end
+redis.call('ZADD', SEEN, now, NONCE)
+local old = redis.call('ZRANGEBYSCORE', SEEN, '-inf', now - 10000, 'LIMIT', 0, 32)
+if #old > 0 then redis.call('ZREM', SEEN, unpack(old)) end
+redis.call('HSET', META, 't', now, 'enq', tonumber(meta[4] or 0) + #records / 2)
+if woke == 1 then hint_ready(now) end
+if earliest > 0 then hint_due(earliest) end
+return {'ok', existing, woke, earliest}

@@ -1,0 +1,14 @@
+-- promote_due(now): at most 1,000 jobs whose time has come become ready; returns how many.
+local function promote_due(now)
+  local moved = 0
+  for _, waiting in ipairs({RETRY, SCHEDULED}) do
+    local keys = redis.call('ZRANGEBYSCORE', waiting, '-inf', now, 'LIMIT', 0, 1000 - moved)
+    if #keys > 0 then
+      redis.call('ZREM', waiting, unpack(keys))
+      push_ready(keys)
+      moved = moved + #keys
+    end
+    if moved >= 1000 then break end
+  end
+  return moved
+end

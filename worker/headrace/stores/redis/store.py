@@ -1,0 +1,279 @@
+"""RedisStore: the Store protocol on Redis, one script per step. See `headrace.stores.base` for what each step means."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgpack
+
+from headrace.errors import InvalidInput
+from headrace.stores.base import (
+    MAX_BATCH,
+    MAX_CLAIM,
+    TOMBSTONE_TTL_MS,
+    Accepted,
+    Claim,
+    Claimed,
+    Counts,
+    Failure,
+    Moved,
+    NewJob,
+    PartitionState,
+    Release,
+    Settled,
+)
+from headrace.stores.redis.client import Argument, RedisClient
+from headrace.stores.redis.keys import Keys
+from headrace.stores.redis.scripts import script
+from headrace.topology import PartitionRef, Topology
+
+_STATES: dict[bytes, PartitionState] = {
+    b"absent": "absent",
+    b"A": "active",
+    b"D": "draining",
+    b"C": "closed",
+    b"T": "tombstone",
+}
+
+
+def _pack(flat: list[Any]) -> bytes:
+    # cmsgpack knows only the old raw type for strings and bytes.
+    return bytes(msgpack.packb(flat, use_bin_type=False))
+
+
+def _settings(topology: Topology) -> str:
+    return topology.settings.model_dump_json(exclude_none=True)
+
+
+def _check_batch(batch: Sequence[object]) -> None:
+    if len(batch) > MAX_BATCH:
+        raise InvalidInput("batch", f"has {len(batch)} elements", f"send at most {MAX_BATCH} in one call")
+
+
+class RedisStore:
+    """A store on one Redis (or Valkey) server. One event loop; use `clone` for another."""
+
+    def __init__(self, url: str, *, prefix: str = "headrace") -> None:
+        if not prefix or set(prefix) & set("{}: \n"):
+            raise InvalidInput("prefix", f"{prefix!r} cannot be used", "use text without '{', '}', ':' and spaces")
+        self._url = url
+        self._prefix = prefix
+        self._client = RedisClient(url)
+        self._keys = Keys(prefix)
+
+    def __repr__(self) -> str:
+        return f"RedisStore({self._client.server!r}, prefix={self._prefix!r})"
+
+    def clone(self) -> RedisStore:
+        """Return a store on the same data with connections of its own, for use in another event loop."""
+        return RedisStore(self._url, prefix=self._prefix)
+
+    async def close(self) -> None:
+        """Close the connections. Idempotent."""
+        await self._client.close()
+
+    async def check(self) -> None:
+        """Prove that the server answers and is new enough; raise StoreUnavailable or UnsupportedServer."""
+        await self._client.check()
+
+    async def _run(self, name: str, ref: PartitionRef, *args: Argument) -> Any:
+        return await self._client.run(script(name), self._keys.of_script(name, ref), args)
+
+    # ---- topology -------------------------------------------------------------------------------------------------
+
+    async def read_topology(self, queue: str) -> Topology | None:
+        """Return the stored topology, None if the queue has none."""
+        stored = await self._client.command("GET", self._keys.queue(queue, "topology"))
+        return None if stored is None else Topology.from_json(queue, stored)
+
+    async def write_topology(self, expected_epoch: int, topology: Topology) -> bool:
+        """Store ``topology`` if the stored one has ``expected_epoch`` (0: there is none); False if it has not."""
+        keys = self._keys.of_queue_script("write_topology", topology.queue)
+        return bool(await self._client.run(script("write_topology"), keys, (expected_epoch, topology.to_json())))
+
+    async def install(self, ref: PartitionRef, topology: Topology, partitions: int) -> PartitionState:
+        """INSTALL: prepare a partition for ``topology``, which is about to be written. Returns the state before."""
+        return _STATES[await self._run("install", ref, topology.epoch, partitions, _settings(topology), "install", 1)]
+
+    async def settle(self, ref: PartitionRef, topology: Topology) -> PartitionState:
+        """Make a partition agree with ``topology``, which has been written. Returns the state before."""
+        create = int(ref.version == topology.active)
+        partitions = topology.versions[ref.version].partitions
+        return _STATES[
+            await self._run("install", ref, topology.epoch, partitions, _settings(topology), "settle", create)
+        ]
+
+    async def mark(self, ref: PartitionRef, topology: Topology) -> PartitionState:
+        """MARK: an active partition becomes draining, with ``topology`` as its successor. Returns the state after."""
+        return _STATES[await self._run("mark", ref, topology.epoch, topology.to_json())]
+
+    async def close_partition(self, ref: PartitionRef) -> Counts:
+        """CLOSE: a draining partition without live jobs becomes closed. Returns the counts, state afterwards."""
+        return _counts(await self._run("close", ref))
+
+    async def remove(self, ref: PartitionRef) -> bool:
+        """Delete a closed (or absent) partition's keys and leave a tombstone."""
+        return bool(await self._run("remove", ref, ref.label, TOMBSTONE_TTL_MS))
+
+    async def discard(self, ref: PartitionRef) -> bool:
+        """Delete an empty active partition that never became part of a promoted version."""
+        return bool(await self._run("discard", ref))
+
+    async def counts(self, refs: Sequence[PartitionRef]) -> list[Counts]:
+        """Return the counts of each partition, each read in one step."""
+        counting = script("counts")
+        replies = [self._client.run(counting, self._keys.of_script("counts", ref), ()) for ref in refs]
+        return [_counts(await reply) for reply in replies]
+
+    # ---- producing ------------------------------------------------------------------------------------------------
+
+    async def enqueue(
+        self, ref: PartitionRef, partitions: int, nonce: bytes, jobs: Sequence[NewJob]
+    ) -> Accepted | Moved:
+        """Insert jobs into an active partition; the same nonce within 10 s is applied once."""
+        _check_batch(jobs)
+        reply = await self._run(
+            "enqueue", ref, ref.label, partitions, nonce, _pack([part for job in jobs for part in job])
+        )
+        if reply[0] == b"ok":
+            return Accepted(frozenset(reply[1]))
+        state: Any = "resized" if reply[1] == b"resized" else _STATES[reply[1]]
+        return Moved(state, Topology.from_json(ref.queue, reply[2]) if reply[2] else None)
+
+    async def probe(self, ref: PartitionRef, topology: Topology, jobs: Sequence[tuple[bytes, bytes]]) -> list[bool]:
+        """PROBE: MARK the partition of an older version and tell for each (key, nonce) whether it is known there."""
+        _check_batch(jobs)
+        packed = _pack([part for job in jobs for part in job])
+        return [bool(known) for known in await self._run("probe", ref, topology.epoch, topology.to_json(), packed)]
+
+    # ---- working --------------------------------------------------------------------------------------------------
+
+    async def claim(
+        self,
+        ref: PartitionRef,
+        worker: str,
+        seq: int,
+        limit: int,
+        lease_ms: int,
+        acks: Sequence[Settled] = (),
+    ) -> Claim:
+        """Acknowledge, recover, promote what is due, and lease up to ``limit`` ready jobs."""
+        if not 0 <= limit <= MAX_CLAIM:
+            raise InvalidInput("limit", f"is {limit}", f"claim 0 to {MAX_CLAIM} jobs at once")
+        _check_batch(acks)
+        packed = _pack([part for ack in acks for part in ack]) if acks else b""
+        reply = await self._run("claim", ref, ref.label, worker, seq, limit, lease_ms, packed)
+        token = b"%b:%d" % (worker.encode(), seq)
+        if reply[0] == b"gone":
+            return Claim(token, refused=list(range(len(acks))), gone=True)
+        _, now, refused, jobs, following, alarm_ms, _, _ = reply
+        hint = None
+        if following and following != b"@":
+            version, _, partition = following.partition(b":")
+            hint = PartitionRef(ref.queue, int(version), int(partition))
+        return Claim(token, _claimed(jobs), refused, False, now, hint, None if alarm_ms < 0 else alarm_ms)
+
+    async def resume(self, ref: PartitionRef, worker: str, seq: int, lease_ms: int) -> Claim:
+        """Return again the batch of an earlier claim whose reply was lost, its leases renewed."""
+        reply = await self._run("resume", ref, worker, seq, lease_ms)
+        token = b"%b:%d" % (worker.encode(), seq)
+        if reply[0] == b"gone":
+            return Claim(token, gone=True)
+        return Claim(token, _claimed(reply[2]), now=reply[1])
+
+    async def ack(self, ref: PartitionRef, acks: Sequence[Settled]) -> list[int]:
+        """Remove finished jobs. Returns the indexes that were not leased under their token."""
+        _check_batch(acks)
+        return list(await self._run("ack", ref, _pack([part for ack in acks for part in ack])))
+
+    async def fail(self, ref: PartitionRef, failures: Sequence[Failure]) -> list[int]:
+        """Record failed runs. Returns refused indexes."""
+        _check_batch(failures)
+        flat: list[Any] = []
+        for failure in failures:
+            delay = -1 if failure.delay_ms is None else failure.delay_ms
+            flat += (failure.key, failure.token, delay, failure.status, failure.error)
+        return list((await self._run("fail", ref, ref.label, _pack(flat)))[0])
+
+    async def release(self, ref: PartitionRef, releases: Sequence[Release]) -> list[int]:
+        """Hand jobs back without costing an attempt. Returns refused indexes."""
+        _check_batch(releases)
+        packed = _pack([part for release in releases for part in release])
+        return list((await self._run("release", ref, ref.label, packed))[0])
+
+    async def renew(self, ref: PartitionRef, leases: Sequence[Settled], lease_ms: int) -> list[int]:
+        """Extend leases to now + ``lease_ms``. Returns refused indexes."""
+        _check_batch(leases)
+        return list(await self._run("renew", ref, lease_ms, _pack([part for lease in leases for part in lease])))
+
+    async def recover(self, ref: PartitionRef) -> int:
+        """Return jobs with expired leases to ready; the number of them."""
+        return int(await self._run("recover", ref, ref.label))
+
+    async def promote_due(self, ref: PartitionRef) -> int:
+        """Move due jobs to ready; the number of them."""
+        return int(await self._run("promote_due", ref, ref.label))
+
+    # ---- waking ---------------------------------------------------------------------------------------------------
+
+    async def wait_hint(self, queues: Sequence[str], timeout: float) -> PartitionRef | str | None:
+        """Wait at most ``timeout`` seconds until a partition of one of the queues is worth a claim."""
+        hot = {self._keys.queue(queue, "hot"): queue for queue in queues}
+        reply = await self._client.blocking(timeout, "BZPOPMIN", *hot, f"{max(timeout, 0.001):.3f}")
+        if reply is None:
+            return None
+        queue = hot[reply[0]]
+        if reply[1] == b"@":
+            return queue
+        version, _, partition = reply[1].partition(b":")
+        return PartitionRef(queue, int(version), int(partition))
+
+    async def hint(self, ref: PartitionRef) -> None:
+        """Give a hint back, or raise one; it goes to the head."""
+        await self._client.command("ZADD", self._keys.queue(ref.queue, "hot"), "NX", 0, ref.label)
+
+    async def tick(self, queue: str, worker: str) -> int | None:
+        """Turn what is due into hints; the ms until the next due time if this worker holds the alarm."""
+        ms = int(await self._client.run(script("tick"), self._keys.of_queue_script("tick", queue), (worker,)))
+        return None if ms < 0 else ms
+
+    # ---- the server ------------------------------------------------------------------------------------------------
+
+    async def read_marker(self) -> str | None:
+        """Return the mark that says which data set this is; None on an empty or flushed server."""
+        stored = await self._client.command("GET", self._keys.marker)
+        return None if stored is None else stored.decode()
+
+    async def write_marker(self, marker: str) -> str:
+        """Set the mark if there is none; return the one that counts."""
+        await self._client.command("SET", self._keys.marker, marker, "NX")
+        stored = await self._client.command("GET", self._keys.marker)
+        return str(stored.decode())
+
+
+def _claimed(packed: bytes) -> list[Claimed]:
+    if not packed:
+        return []
+    flat = iter(msgpack.unpackb(packed, raw=True, strict_map_key=False))
+    return list(map(Claimed, flat, flat, flat))
+
+
+def _counts(reply: list[Any]) -> Counts:
+    ready, scheduled, retry, leased, parked, moving, arrived, dead = (int(size) for size in reply[1:9])
+    oldest, due, marked = (None if value < 0 else int(value) for value in reply[9:12])
+    return Counts(
+        _STATES[reply[0]],
+        ready,
+        scheduled,
+        retry,
+        leased,
+        parked,
+        moving,
+        arrived,
+        dead,
+        oldest,
+        due,
+        marked,
+        int(reply[12]),
+    )
