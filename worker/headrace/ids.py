@@ -24,6 +24,12 @@ def new_id() -> str:
     return str(uuid_utils.uuid7())
 
 
+def generate_id() -> tuple[str, bytes]:
+    """Return a fresh UUIDv7 as (text, stored form)."""
+    fresh = uuid_utils.uuid7()
+    return str(fresh), fresh.bytes
+
+
 def partition_of(job_id: str, partitions: int) -> int:
     """Return the partition, 0 <= p < ``partitions``, that the job id belongs to."""
     return crc32(job_id.encode()) % partitions

@@ -47,7 +47,7 @@ def server_name(url: str) -> str:
 class RedisClient:
     """Runs commands on one Redis server. One event loop; `close` when done."""
 
-    def __init__(self, url: str, *, call_timeout: float = 5.0, connect_timeout: float = 2.0) -> None:
+    def __init__(self, url: str, *, call_timeout: float = 2.0, connect_timeout: float = 2.0) -> None:
         self.server = server_name(url)
         try:
             self._redis = redis.Redis.from_url(

@@ -1,0 +1,329 @@
+"""The producer: puts jobs into queues, wherever their active version is.
+
+A call has three parts. Jobs are packed and checked first, so that bad input changes nothing. They are then grouped by
+the partition of the active version that their id belongs to, and each group is one atomic step with a nonce of its own.
+A partition that refuses (``Moved``) names its successor, and its jobs are grouped anew.
+
+Two things keep an id from living twice. An id given by the caller may live in an older version, so those partitions
+are probed first. And a step whose reply was lost is resent under its nonce until it is answered; if the partition
+meanwhile refuses, the probe of the older version tells whether the lost step had been applied.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from headrace.envelope import MAX_PAYLOAD_BYTES, encode_body
+from headrace.errors import (
+    InvalidInput,
+    OutcomeUnknown,
+    StoreFull,
+    StoreUnavailable,
+    TopologyConflict,
+    UnknownQueue,
+)
+from headrace.ids import check_id, encode_id, generate_id, partition_of
+from headrace.lifecycle import CLIENT_RETRY_MS
+from headrace.stores.base import LANE, Accepted, NewJob, Store
+from headrace.topology import PartitionRef, Topology, check_queue_name
+
+STEP_JOBS = 500
+"""Jobs in one atomic step, so that a script stays within a few milliseconds."""
+
+MAX_RETRY_SECONDS = CLIENT_RETRY_MS / 1000 - 0.5
+"""Longest time a producer seeks the outcome of a step, with a margin below what completing a version waits."""
+
+_MAX_DELAY_MS = 100 * 366 * 24 * 3600 * 1000
+
+
+class Enqueued(NamedTuple):
+    """Where a job is.
+
+    ``existing``: the id was live already; the job that it names is unchanged. ``partition`` and ``version`` are those
+    of the job.
+    """
+
+    id: str
+    version: int
+    partition: int
+    existing: bool
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpec:
+    """One job of `Producer.enqueue_many`; the fields are the arguments of `Producer.enqueue`."""
+
+    type: str
+    payload: Any = None
+    id: str | None = None
+    run_at: datetime | float | None = None
+    delay: timedelta | float | None = None
+    max_retries: int | None = None
+    timeout: timedelta | float | None = None
+    headers: dict[str, str] | None = None
+
+
+@dataclass(slots=True)
+class _Pending:
+    """A job on its way.
+
+    ``nonce``: of a step that carried it and whose outcome is unknown, else empty; ``deadline``: until when that can be
+    found out, on the producer's clock.
+    """
+
+    id: str
+    job: NewJob
+    given: bool
+    nonce: bytes = b""
+    deadline: float = 0.0
+    result: Enqueued | None = None
+
+
+class Producer:
+    """Enqueues jobs through a Store, from one event loop. Any number of tasks may share it.
+
+    ``max_payload_bytes`` limits a packed payload (default 1 MiB). ``retry_for`` (default and most: 4.5) is how long, in
+    seconds, the outcome of a step is sought before OutcomeUnknown: a drained version lives on for 5 s so that it can be.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        max_payload_bytes: int = MAX_PAYLOAD_BYTES,
+        retry_for: float = MAX_RETRY_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if not 0 < retry_for <= MAX_RETRY_SECONDS:
+            raise InvalidInput("retry_for", f"is {retry_for} s", f"give more than 0 and at most {MAX_RETRY_SECONDS} s")
+        self._store = store
+        self._max_payload_bytes = max_payload_bytes
+        self._retry_for = retry_for
+        self._clock = clock
+        self._topologies: dict[str, Topology] = {}
+        self._name = os.urandom(8)
+        self._steps = 0
+
+    async def enqueue(
+        self,
+        queue: str,
+        type: str,
+        payload: Any = None,
+        *,
+        id: str | None = None,
+        run_at: datetime | float | None = None,
+        delay: timedelta | float | None = None,
+        max_retries: int | None = None,
+        timeout: timedelta | float | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> Enqueued:
+        """Put one job into ``queue`` and return where it is.
+
+        ``type`` names the handler. ``payload`` is anything that JSON can hold, or bytes. ``id``: 1..200 bytes of text,
+        unique while the job lives (default: a new UUIDv7); enqueueing a live id changes nothing and reports the
+        existing job. ``run_at``: an aware datetime or seconds since the epoch; ``delay``: a timedelta or seconds from
+        now by the server's clock; default now. ``max_retries`` (0..1000) and ``timeout`` (seconds) override the
+        queue's settings for this job. ``headers``: text to text, handed to the handler.
+
+        Raises InvalidInput or PayloadTooLarge before anything is sent, UnknownQueue, StoreFull (not enqueued), or
+        OutcomeUnknown if the store did not answer in time.
+        """
+        spec = JobSpec(type, payload, id, run_at, delay, max_retries, timeout, headers)
+        return (await self.enqueue_many(queue, (spec,)))[0]
+
+    async def enqueue_many(self, queue: str, jobs: Iterable[JobSpec]) -> list[Enqueued]:
+        """Put many jobs into ``queue``; the results stand in the order of ``jobs``. Errors as in `enqueue`.
+
+        All jobs are checked before the first is sent. The call is not atomic as a whole: if it ends in an error, some
+        jobs may be in the queue; with ids of their own they can be sent again.
+        """
+        check_queue_name(queue)
+        pending = [self._packed(spec) for spec in jobs]
+        await self._place(queue, pending)
+        return [job.result for job in pending if job.result is not None]
+
+    async def aclose(self) -> None:
+        """Close the store."""
+        await self._store.close()
+
+    # ---- packing --------------------------------------------------------------------------------------------------
+
+    def _packed(self, spec: JobSpec) -> _Pending:
+        body = encode_body(
+            spec.type,
+            spec.payload,
+            headers=spec.headers,
+            max_retries=spec.max_retries,
+            timeout_ms=None if spec.timeout is None else _milliseconds("timeout", spec.timeout),
+            max_payload_bytes=self._max_payload_bytes,
+        )
+        if spec.id is None:
+            job_id, stored = generate_id()
+        else:
+            job_id = check_id(spec.id)
+            stored = encode_id(job_id)
+        return _Pending(job_id, NewJob(LANE + stored, _when(spec), body), spec.id is not None)
+
+    # ---- placing --------------------------------------------------------------------------------------------------
+
+    async def _place(self, queue: str, pending: Sequence[_Pending]) -> None:
+        topology = self._topologies.get(queue) or await self._read_topology(queue)
+        refused_until = self._clock() + self._retry_for
+        left = list(pending)
+        while True:
+            await self._probe(topology, [job for job in left if job.given or job.nonce])
+            left = [job for job in left if job.result is None]
+            groups: dict[int, list[_Pending]] = {}
+            for job in left:
+                groups.setdefault(partition_of(job.id, topology.partitions), []).append(job)
+            steps = [
+                self._step(PartitionRef(queue, topology.active, partition), topology, group[n : n + STEP_JOBS])
+                for partition, group in groups.items()
+                for n in range(0, len(group), STEP_JOBS)
+            ]
+            outcomes = await asyncio.gather(*steps, return_exceptions=True)
+            for outcome in outcomes:
+                if isinstance(outcome, BaseException):
+                    raise outcome
+            left = [job for job in left if job.result is None]
+            if not left:
+                return
+            if self._clock() > refused_until:
+                raise TopologyConflict(
+                    queue, f"its partitions refuse {len(left)} job(s) and name no successor", topology
+                )
+            topology = await self._successor(topology, outcomes)
+
+    async def _step(self, ref: PartitionRef, topology: Topology, group: list[_Pending]) -> Topology | None:
+        """Send one group until there is an answer; the successor if the partition refused and knows one."""
+        self._steps += 1
+        nonce = self._name + self._steps.to_bytes(6, "big")
+        batch = [job.job for job in group]
+        patience = _Patience(self._clock, self._retry_for, group)
+        while True:
+            try:
+                reply = await self._store.enqueue(ref, topology.partitions, nonce, batch)
+            except StoreFull:
+                raise
+            except StoreUnavailable as error:
+                for job in group:
+                    job.nonce, job.deadline = nonce, patience.deadline
+                await patience.pause(ref, group, error)
+                continue
+            if isinstance(reply, Accepted):
+                for number, job in enumerate(group):
+                    job.result = Enqueued(job.id, ref.version, ref.partition, number in reply.existing)
+                return None
+            if reply.state in ("resized", "absent"):
+                # Two promoters of this version had different partition counts, or one died before this partition.
+                current = await self._read_topology(ref.queue)
+                if current.active == ref.version and current.partitions == topology.partitions:
+                    await self._store.settle(ref, current)
+                    continue
+            return reply.successor
+
+    async def _probe(self, topology: Topology, jobs: list[_Pending]) -> None:
+        """Find jobs that live in older versions, oldest first, and mark those partitions in passing."""
+        for version in topology.older:
+            partitions = topology.versions[version].partitions
+            groups: dict[int, list[_Pending]] = {}
+            for job in jobs:
+                if job.result is None:
+                    groups.setdefault(partition_of(job.id, partitions), []).append(job)
+            for partition, group in groups.items():
+                ref = PartitionRef(topology.queue, version, partition)
+                for start in range(0, len(group), STEP_JOBS):
+                    part = group[start : start + STEP_JOBS]
+                    known = await self._probe_step(ref, topology, part)
+                    for job, found in zip(part, known, strict=True):
+                        if found:
+                            job.result = Enqueued(job.id, version, partition, existing=not job.nonce)
+
+    async def _probe_step(self, ref: PartitionRef, topology: Topology, part: list[_Pending]) -> list[bool]:
+        patience = _Patience(self._clock, self._retry_for, part)
+        while True:
+            try:
+                return await self._store.probe(ref, topology, [(job.job.key, job.nonce) for job in part])
+            except StoreFull:
+                raise
+            except StoreUnavailable as error:
+                await patience.pause(ref, part, error)
+
+    # ---- topology -------------------------------------------------------------------------------------------------
+
+    async def _read_topology(self, queue: str) -> Topology:
+        topology = await self._store.read_topology(queue)
+        if topology is None:
+            self._topologies.pop(queue, None)
+            raise UnknownQueue(queue)
+        self._topologies[queue] = topology
+        return topology
+
+    async def _successor(self, topology: Topology, outcomes: Sequence[Any]) -> Topology:
+        """Return the newest topology known: that of the refusing partitions, or the stored one."""
+        known = [outcome for outcome in outcomes if isinstance(outcome, Topology) and outcome.epoch > topology.epoch]
+        if known:
+            newest = max(known, key=lambda successor: successor.epoch)
+            self._topologies[topology.queue] = newest
+            return newest
+        stored = await self._read_topology(topology.queue)
+        if stored.epoch <= topology.epoch:
+            # The partition refuses although the stored topology lists it as active: a failover forgot the newest
+            # topology, or its promoter is between two steps. Wait for it to be written.
+            await asyncio.sleep(0.02 * random.uniform(0.5, 1.0))
+        return stored
+
+
+class _Patience:
+    """Pauses between tries of one step, until the time is over in which its outcome can be found out."""
+
+    def __init__(self, clock: Callable[[], float], retry_for: float, jobs: Sequence[_Pending]) -> None:
+        self._clock = clock
+        self.deadline = min([job.deadline for job in jobs if job.nonce], default=clock() + retry_for)
+        self._pause = 0.02
+
+    async def pause(self, ref: PartitionRef, jobs: Sequence[_Pending], error: StoreUnavailable) -> None:
+        """Wait before the next try, or raise: OutcomeUnknown if a job may have been enqueued, else ``error``."""
+        self._pause = min(self._pause * 2, 0.5)
+        if self._clock() + self._pause <= self.deadline:
+            await asyncio.sleep(self._pause * random.uniform(0.5, 1.0))
+            return
+        unknown = sum(1 for job in jobs if job.nonce)
+        if not unknown:
+            raise error
+        raise OutcomeUnknown(
+            f"queue {ref.queue!r}, partition {ref.label}: no answer in time, so {unknown} job(s) may or may not be "
+            f"enqueued ({error})"
+        ) from error
+
+
+def _milliseconds(field: str, value: timedelta | float) -> int:
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or seconds != seconds or seconds < 0:
+        raise InvalidInput(field, f"is {value!r}", "give a timedelta or a number of seconds, not negative")
+    ms = round(min(seconds * 1000, _MAX_DELAY_MS + 1))
+    if ms > _MAX_DELAY_MS:
+        raise InvalidInput(field, f"is {value!r}", "give at most 100 years")
+    return ms
+
+
+def _when(spec: JobSpec) -> int:
+    """Return the form that the store takes: 0 now, > 0 at that ms, < 0 after that many ms."""
+    if spec.run_at is not None and spec.delay is not None:
+        raise InvalidInput("run_at", "is given together with delay", "give one of the two")
+    if spec.delay is not None:
+        return -_milliseconds("delay", spec.delay)
+    if spec.run_at is None:
+        return 0
+    if isinstance(spec.run_at, datetime):
+        if spec.run_at.tzinfo is None:
+            raise InvalidInput("run_at", "is a datetime without a time zone", "give an aware datetime")
+        return max(1, round(spec.run_at.timestamp() * 1000))
+    return max(1, _milliseconds("run_at", spec.run_at))

@@ -1,0 +1,72 @@
+"""The producer for code without an event loop: a web framework's view, a script, a management command."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Any
+
+from headrace.errors import HeadraceError
+from headrace.producer import Enqueued, JobSpec, Producer
+from headrace.stores import open_store
+from headrace.stores.base import Store
+
+
+class SyncProducer:
+    """A `Producer` with plain methods, safe to share between threads. Use as a context manager or `close` it.
+
+    ``store`` is a URL (see `headrace.stores.open_store`) or a Store that nobody else uses. One background thread with
+    an event loop of its own does the work, so concurrent calls share one connection. Not usable after a fork: make one
+    per process.
+    """
+
+    def __init__(self, store: str | Store, *, prefix: str = "headrace", **options: Any) -> None:
+        opened = open_store(store, prefix) if isinstance(store, str) else store
+        self._producer = Producer(opened, **options)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="headrace-producer", daemon=True)
+        self._thread.start()
+        self._closed = False
+
+    def enqueue(
+        self,
+        queue: str,
+        type: str,
+        payload: Any = None,
+        *,
+        id: str | None = None,
+        run_at: datetime | float | None = None,
+        delay: timedelta | float | None = None,
+        max_retries: int | None = None,
+        timeout: timedelta | float | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> Enqueued:
+        """Put one job into ``queue``; see `Producer.enqueue`."""
+        return self.enqueue_many(queue, (JobSpec(type, payload, id, run_at, delay, max_retries, timeout, headers),))[0]
+
+    def enqueue_many(self, queue: str, jobs: Iterable[JobSpec]) -> list[Enqueued]:
+        """Put many jobs into ``queue``; see `Producer.enqueue_many`."""
+        if self._closed:
+            raise HeadraceError("this SyncProducer is closed; make a new one")
+        return asyncio.run_coroutine_threadsafe(self._producer.enqueue_many(queue, jobs), self._loop).result()
+
+    def close(self) -> None:
+        """Close the connection and end the thread. Idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        asyncio.run_coroutine_threadsafe(self._producer.aclose(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def __enter__(self) -> SyncProducer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
