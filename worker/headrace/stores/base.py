@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol
 
+from headrace.errors import InvalidInput
 from headrace.topology import PartitionRef, Topology
 
 PartitionState = Literal["absent", "active", "draining", "closed", "tombstone"]
@@ -141,6 +142,18 @@ class Counts(NamedTuple):
         """Return the sizes that are not zero, by state name."""
         names = ("ready", "scheduled", "retry", "leased", "parked", "moving", "arrived", "dead")
         return {name: getattr(self, name) for name in names if getattr(self, name)}
+
+
+def check_batch(batch: Sequence[object]) -> None:
+    """Raise InvalidInput if one call is given more than MAX_BATCH elements."""
+    if len(batch) > MAX_BATCH:
+        raise InvalidInput("batch", f"has {len(batch)} elements", f"send at most {MAX_BATCH} in one call")
+
+
+def check_limit(limit: int) -> None:
+    """Raise InvalidInput if a claim asks for more than MAX_CLAIM jobs, or for fewer than none."""
+    if not 0 <= limit <= MAX_CLAIM:
+        raise InvalidInput("limit", f"is {limit}", f"claim 0 to {MAX_CLAIM} jobs at once")
 
 
 class Store(Protocol):

@@ -22,50 +22,59 @@ class QueueHints:
 
     hot: dict[PartitionRef, int] = field(default_factory=dict)
     due: dict[PartitionRef, int] = field(default_factory=dict)
-    workers: dict[str, int] = field(default_factory=dict)
     rearm: bool = False
     alarm_at: int = 0
     alarm_worker: str = ""
 
-    def raise_hint(self, ref: PartitionRef, now: int) -> None:
-        """Add a hint; one that is there keeps its place."""
+    def became_ready(self, ref: PartitionRef, now: int) -> None:
+        """Hint at the partition, and look again a little later, in case the hint is lost with its worker."""
         self.hot.setdefault(ref, now)
+        self.due[ref] = min(now + RECHECK_MS, self.due.get(ref, now + RECHECK_MS))
 
-    def due_by(self, ref: PartitionRef, at: int) -> None:
-        """Look at the partition at ``at``, or earlier if that is planned already."""
+    def waits_until(self, ref: PartitionRef, at: int) -> None:
+        """Look at the partition at ``at`` or earlier; the queue's new earliest time makes a worker set its timer."""
+        head = self._head()
         self.due[ref] = min(at, self.due.get(ref, at))
+        self.rearm = self.rearm or head is None or at < head - 1
 
-    def head(self) -> int | None:
-        """Return the earliest time in ``due``."""
-        return min(self.due.values(), default=None)
+    def claimed(self, ref: PartitionRef, *, more: bool, next_due: int | None, now: int) -> None:
+        """Set what is known of a partition after a claim: jobs are left, or when it needs attention again."""
+        self.forget(ref)
+        if more:
+            self.hot[ref] = now
+            self.due[ref] = now + RECHECK_MS
+        elif next_due is not None:
+            self.due[ref] = next_due
 
-    def due_to_hot(self, now: int) -> None:
+    def forget(self, ref: PartitionRef) -> None:
+        """Remove the partition's hint and its planned one."""
+        self.hot.pop(ref, None)
+        self.due.pop(ref, None)
+
+    def tick(self, now: int) -> None:
         """Turn what is due into hints, and look again a little later, in case a hint is lost with its worker."""
+        self.rearm = False
         due = sorted((at, ref) for ref, at in self.due.items() if at <= now)
         for _, ref in due[:MAX_TICK]:
-            self.raise_hint(ref, now)
+            self.hot.setdefault(ref, now)
             self.due[ref] = now + RECHECK_MS
 
     def take_alarm(self, worker: str, now: int) -> int | None:
         """Return the ms until the next due time if ``worker`` holds the alarm, or takes it now, else None."""
-        head = self.head()
+        head = self._head()
         if head is None:
             return None
-        if self.alarm_at < now or head < self.alarm_at - 1 or self.alarm_worker == worker:
+        if self.alarm_worker == worker or self.alarm_at < now or head < self.alarm_at - 1:
             self.alarm_at, self.alarm_worker = head, worker
             return max(0, head - now)
         return None
 
-    def pop(self) -> tuple[PartitionRef | None, bool]:
-        """Remove the next hint: (None, True) for the request to set the timer anew, (None, False) if there is none."""
-        if self.rearm:
-            self.rearm = False
-            return None, True
-        if not self.hot:
-            return None, False
-        ref = min(self.hot, key=lambda each: (self.hot[each], each))
-        del self.hot[ref]
-        return ref, False
+    def first(self) -> PartitionRef | None:
+        """Return the hint that is next, without removing it."""
+        return min(self.hot, key=lambda ref: (self.hot[ref], ref), default=None)
+
+    def _head(self) -> int | None:
+        return min(self.due.values(), default=None)
 
 
 class _Waiter:
@@ -136,13 +145,15 @@ class Waiters:
         if isinstance(hint, str):
             self._queue(hint).rearm = True
         else:
-            self._queue(hint.queue).raise_hint(hint, 0)
+            self._queue(hint.queue).hot.setdefault(hint, 0)
 
     def _pop(self, queues: Sequence[str]) -> Hint | None:
         for queue in queues:
-            ref, rearm = self._queue(queue).pop()
-            if ref is not None:
-                return ref
-            if rearm:
+            hints = self._queue(queue)
+            if hints.rearm:
+                hints.rearm = False
                 return queue
+            if (ref := hints.first()) is not None:
+                del hints.hot[ref]
+                return ref
         return None

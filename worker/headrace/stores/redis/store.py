@@ -9,8 +9,6 @@ import msgpack
 
 from headrace.errors import InvalidInput
 from headrace.stores.base import (
-    MAX_BATCH,
-    MAX_CLAIM,
     TOMBSTONE_TTL_MS,
     Accepted,
     Claim,
@@ -22,6 +20,8 @@ from headrace.stores.base import (
     PartitionState,
     Release,
     Settled,
+    check_batch,
+    check_limit,
 )
 from headrace.stores.redis.client import Argument, RedisClient
 from headrace.stores.redis.keys import Keys
@@ -44,11 +44,6 @@ def _pack(flat: list[Any]) -> bytes:
 
 def _settings(topology: Topology) -> str:
     return topology.settings.model_dump_json(exclude_none=True)
-
-
-def _check_batch(batch: Sequence[object]) -> None:
-    if len(batch) > MAX_BATCH:
-        raise InvalidInput("batch", f"has {len(batch)} elements", f"send at most {MAX_BATCH} in one call")
 
 
 class RedisStore:
@@ -132,7 +127,7 @@ class RedisStore:
         self, ref: PartitionRef, partitions: int, nonce: bytes, jobs: Sequence[NewJob]
     ) -> Accepted | Moved:
         """Insert jobs into an active partition; the same nonce within 10 s is applied once."""
-        _check_batch(jobs)
+        check_batch(jobs)
         reply = await self._run(
             "enqueue", ref, ref.label, partitions, nonce, _pack([part for job in jobs for part in job])
         )
@@ -143,7 +138,7 @@ class RedisStore:
 
     async def probe(self, ref: PartitionRef, topology: Topology, jobs: Sequence[tuple[bytes, bytes]]) -> list[bool]:
         """PROBE: MARK the partition of an older version and tell for each (key, nonce) whether it is known there."""
-        _check_batch(jobs)
+        check_batch(jobs)
         packed = _pack([part for job in jobs for part in job])
         return [bool(known) for known in await self._run("probe", ref, topology.epoch, topology.to_json(), packed)]
 
@@ -159,9 +154,8 @@ class RedisStore:
         acks: Sequence[Settled] = (),
     ) -> Claim:
         """Acknowledge, recover, promote what is due, and lease up to ``limit`` ready jobs."""
-        if not 0 <= limit <= MAX_CLAIM:
-            raise InvalidInput("limit", f"is {limit}", f"claim 0 to {MAX_CLAIM} jobs at once")
-        _check_batch(acks)
+        check_limit(limit)
+        check_batch(acks)
         packed = _pack([part for ack in acks for part in ack]) if acks else b""
         reply = await self._run("claim", ref, ref.label, worker, seq, limit, lease_ms, packed)
         token = b"%b:%d" % (worker.encode(), seq)
@@ -184,12 +178,12 @@ class RedisStore:
 
     async def ack(self, ref: PartitionRef, acks: Sequence[Settled]) -> list[int]:
         """Remove finished jobs. Returns the indexes that were not leased under their token."""
-        _check_batch(acks)
+        check_batch(acks)
         return list(await self._run("ack", ref, _pack([part for ack in acks for part in ack])))
 
     async def fail(self, ref: PartitionRef, failures: Sequence[Failure]) -> list[int]:
         """Record failed runs. Returns refused indexes."""
-        _check_batch(failures)
+        check_batch(failures)
         flat: list[Any] = []
         for failure in failures:
             delay = -1 if failure.delay_ms is None else failure.delay_ms
@@ -198,13 +192,13 @@ class RedisStore:
 
     async def release(self, ref: PartitionRef, releases: Sequence[Release]) -> list[int]:
         """Hand jobs back without costing an attempt. Returns refused indexes."""
-        _check_batch(releases)
+        check_batch(releases)
         packed = _pack([part for release in releases for part in release])
         return list((await self._run("release", ref, ref.label, packed))[0])
 
     async def renew(self, ref: PartitionRef, leases: Sequence[Settled], lease_ms: int) -> list[int]:
         """Extend leases to now + ``lease_ms``. Returns refused indexes."""
-        _check_batch(leases)
+        check_batch(leases)
         return list(await self._run("renew", ref, lease_ms, _pack([part for lease in leases for part in lease])))
 
     async def recover(self, ref: PartitionRef) -> int:
