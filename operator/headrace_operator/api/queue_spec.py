@@ -1,0 +1,290 @@
+"""Queue.spec: what a user wants. Each field that is accepted is carried out; what is not is not in the schema."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field, StringConstraints, model_validator
+
+from headrace.job import MAX_RETRIES, MAX_TIMEOUT_MS
+from headrace.retry import RetryPolicy, Strategy
+from headrace.settings import QueueSettings
+from headrace.topology import MAX_PARTITIONS, MAX_VERSION
+from headrace_operator.api.base import NAME_PATTERN, PRESERVE_UNKNOWN, ApiModel, list_map, rules
+
+Name = Annotated[str, StringConstraints(min_length=1, max_length=253, pattern=NAME_PATTERN)]
+Argument = Annotated[str, StringConstraints(max_length=4096)]
+QUANTITY = (
+    r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))"
+    r"(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$"
+)
+Quantities = dict[str, int | Annotated[str, StringConstraints(pattern=QUANTITY)]]
+DAY_MS = 86_400_000
+
+
+class SecretRef(ApiModel):
+    """A key of a Secret in the Queue's namespace."""
+
+    name: Name = Field(description="Name of the Secret.")
+    key: Annotated[str, StringConstraints(min_length=1, max_length=253, pattern=r"^[-._a-zA-Z0-9]+$")] = Field(
+        "url", description="Key that holds the Redis URL."
+    )
+
+
+class Connection(ApiModel):
+    """Where the queue lives."""
+
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            ("has(self.secretRef) != has(self.url)", "connection: set exactly one of secretRef and url")
+        )
+    )
+
+    secret_ref: SecretRef | None = Field(
+        None,
+        description="Secret with the Redis URL. Workers get it as a mounted file. Takes URLs with credentials.",
+    )
+    url: Annotated[str, StringConstraints(min_length=1, max_length=2048, pattern=r"^(redis|rediss)://.+$")] | None = (
+        Field(
+            None,
+            description="Redis URL without credentials, such as redis://redis.default.svc:6379/0.",
+            json_schema_extra=rules(
+                (
+                    "!self.contains('@')",
+                    "connection.url must not hold credentials; put the URL into a Secret and name it in "
+                    "connection.secretRef",
+                )
+            ),
+        )
+    )
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Connection:
+        if (self.secret_ref is None) == (self.url is None):
+            raise ValueError("set exactly one of secretRef and url")
+        if self.url is not None and "@" in self.url:
+            raise ValueError("url must not hold credentials; use secretRef")
+        return self
+
+
+class Retry(ApiModel):
+    """When a failed job runs again, unless the job says otherwise."""
+
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            (
+                "self.baseMilliseconds <= self.capMilliseconds",
+                "retry.baseMilliseconds must not exceed retry.capMilliseconds; lower the one or raise the other",
+            )
+        )
+    )
+
+    max_retries: int = Field(
+        3, ge=0, le=MAX_RETRIES, description="Repetitions after the first run; 3 means up to 4 runs."
+    )
+    strategy: Strategy = Field(
+        "exponential",
+        description="exponential (base, doubled up to the cap), linear (always base) or backpressure (exponential "
+        "with full jitter).",
+    )
+    base_milliseconds: int = Field(1000, ge=1, le=DAY_MS, description="Delay before the first repetition.")
+    cap_milliseconds: int = Field(60_000, ge=1, le=DAY_MS, description="Longest delay before jitter.")
+
+    @model_validator(mode="after")
+    def _base_within_cap(self) -> Retry:
+        if self.base_milliseconds > self.cap_milliseconds:
+            raise ValueError("baseMilliseconds must not exceed capMilliseconds")
+        return self
+
+
+class EnvVar(ApiModel):
+    """One environment variable of the worker container, as in a Pod."""
+
+    name: Annotated[str, StringConstraints(min_length=1, max_length=253)] = Field(description="Name of the variable.")
+    value: Annotated[str, StringConstraints(max_length=32768)] | None = Field(None, description="Its value.")
+    value_from: dict[str, Any] | None = Field(
+        None,
+        description="Where the value comes from: fieldRef, secretKeyRef, configMapKeyRef or resourceFieldRef, as in a "
+        "Pod.",
+        json_schema_extra=PRESERVE_UNKNOWN,
+    )
+
+
+class Resources(ApiModel):
+    """Compute resources of the worker container, as in a Pod."""
+
+    requests: Quantities | None = Field(None, description="What the scheduler reserves, for example cpu: 100m.")
+    limits: Quantities | None = Field(None, description="What the container may use at most.")
+
+
+class Workers(ApiModel):
+    """The Deployment of workers that the operator runs for the queue."""
+
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            (
+                "has(self.app) != has(self.command)",
+                "workers: set exactly one of app (module:attribute, run by `headrace worker run`) and command",
+            )
+        )
+    )
+
+    image: Annotated[str, StringConstraints(min_length=1, max_length=1024)] = Field(
+        description="Image of the workers, with the application and the headrace package in it."
+    )
+    app: Annotated[str, StringConstraints(max_length=512, pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")] | None = Field(
+        None, description="The application, module:attribute, run as `headrace worker run <app>`."
+    )
+    command: Annotated[list[Argument], Field(min_length=1, max_length=64)] | None = Field(
+        None,
+        description="Command line that starts a worker, instead of app.",
+        json_schema_extra={"x-kubernetes-list-type": "atomic"},
+    )
+    concurrency: int = Field(16, ge=1, le=4096, description="Jobs that one worker Pod runs at the same time.")
+    env: Annotated[list[EnvVar], Field(max_length=256)] = Field(
+        default=[],
+        description="Environment of the worker container. Names that begin with HEADRACE_, and POD_NAME, "
+        "POD_NAMESPACE, POD_IP and NODE_NAME, are set by the operator.",
+        json_schema_extra=list_map("name")
+        | rules(
+            (
+                "self.all(e, !e.name.startsWith('HEADRACE_') && !(e.name in ['POD_NAME', 'POD_NAMESPACE', 'POD_IP', "
+                "'NODE_NAME']))",
+                "workers.env: variables that begin with HEADRACE_, and POD_NAME, POD_NAMESPACE, POD_IP and NODE_NAME, "
+                "are set by the operator; choose other names",
+            )
+        ),
+    )
+    env_from: Annotated[
+        list[Annotated[dict[str, Any], Field(json_schema_extra=PRESERVE_UNKNOWN)]], Field(max_length=64)
+    ] = Field(
+        default=[],
+        description="Secrets and ConfigMaps whose keys become variables, as in a Pod.",
+        json_schema_extra={"x-kubernetes-list-type": "atomic"},
+    )
+    resources: Resources | None = Field(None, description="Compute resources of the worker container.")
+    service_account_name: Name | None = Field(
+        None,
+        description="ServiceAccount of the worker Pods. Unset: <queue>-workers, made by the operator, without any "
+        "right.",
+    )
+    termination_grace_period_seconds: int = Field(
+        60, ge=1, le=86400, description="Time that running jobs get to end when a Pod is stopped."
+    )
+
+    @model_validator(mode="after")
+    def _startable(self) -> Workers:
+        if (self.app is None) == (self.command is None):
+            raise ValueError("set exactly one of app and command")
+        names = [variable.name for variable in self.env]
+        reserved = [n for n in names if n.startswith("HEADRACE_") or n in RESERVED_VARIABLES]
+        if reserved:
+            raise ValueError(f"env: {', '.join(reserved)} are set by the operator; choose other names")
+        if len(set(names)) != len(names):
+            raise ValueError("env: a name occurs twice")
+        return self
+
+
+RESERVED_VARIABLES = frozenset({"POD_NAME", "POD_NAMESPACE", "POD_IP", "NODE_NAME"})
+
+
+class Scaling(ApiModel):
+    """How many worker Pods run."""
+
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            (
+                "self.mode == 'Manual' || self.mode != oldSelf.mode || self.replicas == oldSelf.replicas",
+                "scaling.replicas counts only with scaling.mode Manual; set scaling.minReplicas, or mode Manual",
+            ),
+            (
+                "self.mode != 'Manual' || oldSelf.mode == 'Manual' || self.replicas > 0",
+                "scaling: a switch to mode Manual must carry scaling.replicas above 0; scale to 0 afterwards",
+            ),
+        )
+    )
+
+    mode: Literal["Backlog", "Manual", "Disabled"] = Field(
+        "Backlog",
+        description="Backlog: minReplicas, at least one, whatever the backlog. Manual: replicas. Disabled: replicas of "
+        "the Deployment are never written; it starts with 0.",
+    )
+    replicas: int = Field(0, ge=0, le=10000, description="Worker Pods with mode Manual; `kubectl scale` sets it.")
+    min_replicas: int = Field(0, ge=0, le=10000, description="Fewest worker Pods with mode Backlog.")
+
+    def desired(self) -> int | None:
+        """Return how many worker Pods should run; None if somebody else decides."""
+        if self.mode == "Disabled":
+            return None
+        return self.replicas if self.mode == "Manual" else max(1, self.min_replicas)
+
+
+class QueueSpec(ApiModel):
+    """What a user wants of a queue."""
+
+    queue_name: Annotated[str, StringConstraints(min_length=1, max_length=63, pattern=NAME_PATTERN)] | None = Field(
+        None,
+        description="Name of the queue in Redis, as producers use it. Unset: metadata.name. Cannot be changed, added "
+        "or removed later.",
+    )
+    version: int = Field(
+        ge=1,
+        le=MAX_VERSION,
+        description="Version of the queue. Raise it, together with partitions if wanted: new jobs go to the new "
+        "version and the old one drains. It never goes back once it was promoted.",
+    )
+    partitions: int = Field(
+        ge=1, le=MAX_PARTITIONS, description="Partitions of this version. Changes only together with version."
+    )
+    connection: Connection | None = Field(
+        None,
+        description="Redis of the queue. Unset: the Secret headrace-redis in this namespace, else the URL that the "
+        "operator was installed with.",
+    )
+    promotion: Literal["Auto", "Manual"] = Field(
+        "Auto",
+        description="Auto: a new version is promoted as soon as it is provisioned. Manual: it waits for the annotation "
+        'headrace.dev/promote: "<version>". The first version of a queue is promoted at once.',
+    )
+    max_draining_versions: int = Field(
+        4, ge=1, le=64, description="Promotion waits while it would leave more versions than this draining."
+    )
+    history_limit: int = Field(
+        3, ge=0, le=100, description="Ended QueueVersions (Completed, Superseded, Failed) that are kept."
+    )
+    deletion_policy: Literal["Retain"] = Field(
+        "Retain",
+        description="What happens to the jobs when the Queue is deleted. Retain: they stay in Redis, and a Queue of "
+        "the same name takes them over.",
+    )
+    retry: Retry = Field(default=Retry(), description="When a failed job runs again. Live: a change needs no restart.")
+    timeout_seconds: int = Field(
+        30,
+        ge=1,
+        le=MAX_TIMEOUT_MS // 1000,
+        description="Longest run of a job that sets none. Live: a change needs no restart.",
+    )
+    lease_seconds: int = Field(
+        30,
+        ge=1,
+        le=3600,
+        description="Time after which a job of a worker that vanished is given to another one. Live: a change needs no "
+        "restart.",
+    )
+    workers: Workers | None = Field(
+        None, description="Worker Deployment run by the operator. Unset: workers are run elsewhere."
+    )
+    scaling: Scaling = Field(default=Scaling(), description="How many worker Pods run.")
+
+    def settings(self) -> QueueSettings:
+        """Return the queue-wide settings that go into the topology."""
+        return QueueSettings(
+            retry=RetryPolicy(
+                max_retries=self.retry.max_retries,
+                strategy=self.retry.strategy,
+                base_ms=self.retry.base_milliseconds,
+                cap_ms=self.retry.cap_milliseconds,
+            ),
+            timeout_ms=self.timeout_seconds * 1000,
+            lease_ms=self.lease_seconds * 1000,
+        )

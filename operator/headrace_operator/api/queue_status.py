@@ -1,0 +1,98 @@
+"""Queue.status: a report that can be rebuilt at any time from Redis, except for what only it remembers of a loss."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+from pydantic import Field, StringConstraints
+from pydantic.config import JsonDict
+
+from headrace_operator.api.base import StatusModel, list_map
+
+Phase = Literal["Pending", "Provisioned", "Active", "Draining", "Drained", "Completed", "Superseded", "Failed"]
+ConditionStatus = Literal["True", "False", "Unknown"]
+INT64: JsonDict = {"format": "int64"}
+
+
+class Condition(StatusModel):
+    """One condition, as everywhere in Kubernetes."""
+
+    type: Annotated[str, StringConstraints(min_length=1, max_length=316)] = Field(description="What is told about.")
+    status: ConditionStatus = Field(description="True, False or Unknown.")
+    observed_generation: int = Field(ge=0, description="metadata.generation it was set for.", json_schema_extra=INT64)
+    last_transition_time: datetime = Field(description="When status changed last.")
+    reason: Annotated[str, StringConstraints(min_length=1, max_length=1024, pattern=r"^[A-Za-z]([A-Za-z0-9_]*)$")] = (
+        Field(description="Why, in one word; docs/runbooks has a page for each that needs action.")
+    )
+    message: Annotated[str, StringConstraints(max_length=32768)] = Field(description="Why, in a sentence.")
+
+
+class VersionStatus(StatusModel):
+    """One version that is not ended."""
+
+    version: int = Field(description="Version number.")
+    phase: Phase = Field(description="Where it is in its life; see QueueVersion.")
+    partitions: int = Field(description="Its partitions.")
+    promoted_at: datetime | None = Field(None, description="When it became active.")
+    drained_since: datetime | None = Field(None, description="When it was first seen without jobs.")
+
+
+class Depth(StatusModel):
+    """Jobs by state, over all versions."""
+
+    ready: int = Field(0, description="Waiting for a worker.")
+    scheduled: int = Field(0, description="Waiting for their time.")
+    retry: int = Field(0, description="Waiting for their next run after a failure.")
+    in_flight: int = Field(0, description="Running.")
+    dead: int = Field(0, description="Dead letters: failed for good, kept for a decision.")
+
+
+class Backend(StatusModel):
+    """The Redis that holds the queue."""
+
+    endpoint: Annotated[str, StringConstraints(max_length=512)] = Field(
+        description="host:port/database, without credentials."
+    )
+    marker: Annotated[str, StringConstraints(max_length=128)] = Field(
+        description="Mark in Redis that tells this data set from another one."
+    )
+
+
+class QueueStatus(StatusModel):
+    """What the operator found and did."""
+
+    observed_generation: int | None = Field(
+        None, description="metadata.generation of the spec that this status is about.", json_schema_extra=INT64
+    )
+    conditions: Annotated[list[Condition], Field(max_length=32)] = Field(
+        default=[],
+        description="Ready, Reconciling, Stalled, ConnectionReady, TopologyApplied, WorkersAvailable, Draining, "
+        "DataLoss.",
+        json_schema_extra=list_map("type"),
+    )
+    active_version: int | None = Field(None, description="Version that new jobs go to.")
+    active_partitions: int | None = Field(None, description="Its partitions.")
+    target_version: int | None = Field(None, description="spec.version that is being worked towards.")
+    versions: Annotated[list[VersionStatus], Field(max_length=128)] = Field(
+        default=[], description="Versions that are not ended.", json_schema_extra=list_map("version")
+    )
+    depth: Depth | None = Field(None, description="Jobs by state, over all versions; refreshed when it moves.")
+    oldest_ready_at: datetime | None = Field(None, description="Since when the oldest ready job has been due.")
+    replicas: int | None = Field(None, description="Worker Pods that exist.")
+    desired_replicas: int | None = Field(None, description="Worker Pods that should exist.")
+    selector: str | None = Field(None, description="Label selector of the worker Pods.")
+    topology_epoch: int | None = Field(
+        None, description="Number of the topology in Redis; each change of it raises it.", json_schema_extra=INT64
+    )
+    backend: Backend | None = Field(None, description="The Redis that holds the queue.")
+    data_loss_epoch: int | None = Field(
+        None,
+        description="topologyEpoch of the last rebuild after Redis lost the queue. The value for the annotation "
+        "headrace.dev/ack-data-loss.",
+        json_schema_extra=INT64,
+    )
+
+    def condition(self, kind: str) -> Condition | None:
+        """Return the condition of type ``kind``, None if it is not set."""
+        return next((condition for condition in self.conditions if condition.type == kind), None)
