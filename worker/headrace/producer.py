@@ -89,8 +89,9 @@ class _Pending:
 class Producer:
     """Enqueues jobs through a Store, from one event loop. Any number of tasks may share it.
 
-    ``max_payload_bytes`` limits a packed payload (default 1 MiB). ``retry_for`` (default and most: 4.5) is how long, in
-    seconds, the outcome of a step is sought before OutcomeUnknown: a drained version lives on for 5 s so that it can be.
+    Concurrent `enqueue` calls travel together. ``max_payload_bytes`` limits a packed payload (default 1 MiB).
+    ``retry_for`` (default and most: 4.5) is how long, in seconds, the outcome of a step is sought before
+    OutcomeUnknown: a drained version lives on for 5 s so that it can be found out.
     """
 
     def __init__(
@@ -110,6 +111,8 @@ class Producer:
         self._topologies: dict[str, Topology] = {}
         self._name = os.urandom(8)
         self._steps = 0
+        self._waiting: dict[str, list[tuple[_Pending, asyncio.Future[Enqueued]]]] = {}
+        self._senders: dict[str, asyncio.Task[None]] = {}
 
     async def enqueue(
         self,
@@ -135,8 +138,13 @@ class Producer:
         Raises InvalidInput or PayloadTooLarge before anything is sent, UnknownQueue, StoreFull (not enqueued), or
         OutcomeUnknown if the store did not answer in time.
         """
-        spec = JobSpec(type, payload, id, run_at, delay, max_retries, timeout, headers)
-        return (await self.enqueue_many(queue, (spec,)))[0]
+        check_queue_name(queue)
+        job = self._packed(JobSpec(type, payload, id, run_at, delay, max_retries, timeout, headers))
+        placed: asyncio.Future[Enqueued] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(queue, []).append((job, placed))
+        if queue not in self._senders:
+            self._senders[queue] = asyncio.create_task(self._send_waiting(queue))
+        return await placed
 
     async def enqueue_many(self, queue: str, jobs: Iterable[JobSpec]) -> list[Enqueued]:
         """Put many jobs into ``queue``; the results stand in the order of ``jobs``. Errors as in `enqueue`.
@@ -150,7 +158,8 @@ class Producer:
         return [job.result for job in pending if job.result is not None]
 
     async def aclose(self) -> None:
-        """Close the store."""
+        """Wait for calls under way and close the store."""
+        await asyncio.gather(*self._senders.values())
         await self._store.close()
 
     # ---- packing --------------------------------------------------------------------------------------------------
@@ -172,6 +181,25 @@ class Producer:
         return _Pending(job_id, NewJob(LANE + stored, _when(spec), body), spec.id is not None)
 
     # ---- placing --------------------------------------------------------------------------------------------------
+
+    async def _send_waiting(self, queue: str) -> None:
+        """Place what concurrent `enqueue` calls have left since the last round trip, until nothing waits."""
+        try:
+            while calls := self._waiting.pop(queue, None):
+                problem: Exception | None = None
+                try:
+                    await self._place(queue, [job for job, _ in calls])
+                except Exception as error:  # each caller gets it
+                    problem = error
+                for job, placed in calls:
+                    if placed.done():  # its caller was cancelled
+                        continue
+                    if job.result is not None:
+                        placed.set_result(job.result)
+                    else:
+                        placed.set_exception(problem or RuntimeError("a placed job has no result"))
+        finally:
+            del self._senders[queue]
 
     async def _place(self, queue: str, pending: Sequence[_Pending]) -> None:
         topology = self._topologies.get(queue) or await self._read_topology(queue)
