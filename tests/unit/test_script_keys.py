@@ -1,0 +1,132 @@
+"""Every key that a script touches is declared, and in the Cluster form all of them share one slot.
+
+Redis accepts undeclared keys silently on a single node, so the scripts are read, not only run.
+"""
+
+import re
+
+import pytest
+from redis.cluster import key_slot
+
+from headrace.stores.redis.keys import HINT_KEYS, PARTITION_KEYS, QUEUE_SCRIPT_KEYS, SCRIPT_KEYS, Keys
+from headrace.stores.redis.scripts import script
+from headrace.topology import PartitionRef
+
+REF = PartitionRef("emails", 3, 17)
+SCRIPTS = [*SCRIPT_KEYS, *QUEUE_SCRIPT_KEYS]
+LIST_OF_KEYS = re.compile(r"for \w+, (\w+) in ipairs\(\{([\w, ]+)\}\)")
+MAP_OF_KEYS = re.compile(r"local (\w+) = \{\['0'\] = (\w+), \['1'\] = (\w+), \['2'\] = (\w+)\}")
+MAP_LOOP = re.compile(r"for \w+, (\w+) in pairs\(\{\['0'\] = (\w+), \['1'\] = (\w+), \['2'\] = (\w+)\}\)")
+SEVERAL_KEYS = {"EXISTS", "UNLINK"}
+NO_KEYS = {"TIME"}
+
+
+def code_of(name: str) -> str:
+    """The source without comments."""
+    return re.sub(r"--[^\n]*", "", script(name).source)
+
+
+def names_of_keys(code: str) -> dict[str, set[int]]:
+    """Local names that stand for elements of KEYS, with their positions (from 1)."""
+    names: dict[str, set[int]] = {}
+    for left, right in re.findall(r"^local ([A-Z0-9_, ]+) = (.+)$", code, re.MULTILINE):
+        targets = [part.strip() for part in left.split(",")]
+        if re.match(r"unpack\(KEYS", right):
+            for position, target in enumerate(targets, 1):
+                names[target] = {position}
+        else:
+            for target, value in zip(targets, right.split(","), strict=False):
+                if found := re.fullmatch(r"\s*KEYS\[(\d+)\]\s*", value):
+                    names[target] = {int(found[1])}
+    for variable, elements in LIST_OF_KEYS.findall(code):
+        parts = [part.strip() for part in elements.split(",")]
+        if all(part in names for part in parts):
+            names[variable] = names.get(variable, set()).union(*(names[part] for part in parts))
+    for found in (*MAP_OF_KEYS.findall(code), *MAP_LOOP.findall(code)):
+        if all(part in names for part in found[1:]):
+            names[found[0]] = set().union(*(names[part] for part in found[1:]))
+    return names
+
+
+def calls_of(code: str) -> list[list[str]]:
+    """The arguments of every redis.call, nested ones too."""
+    calls = []
+    for found in re.finditer(r"redis\.call\(", code):
+        depth, end = 1, found.end()
+        while depth:
+            depth += (code[end] == "(") - (code[end] == ")")
+            end += 1
+        calls.append(split_arguments(code[found.end() : end - 1]))
+    return calls
+
+
+def key_positions(argument: str, names: dict[str, set[int]]) -> set[int]:
+    """Positions in KEYS that an argument expression may stand for; empty if it is not a declared key."""
+    argument = argument.strip()
+    if found := re.fullmatch(r"KEYS\[(\d+)\]", argument):
+        return {int(found[1])}
+    if found := re.fullmatch(r"unpack\(KEYS, (\d+), (\d+)\)", argument):
+        return set(range(int(found[1]), int(found[2]) + 1))
+    if found := re.fullmatch(r"(\w+)\[[^\]]*\]", argument):  # a table of lanes
+        return names.get(found[1], set())
+    return names.get(argument, set())
+
+
+def split_arguments(text: str) -> list[str]:
+    parts, depth, start = [], 0, 0
+    for position, character in enumerate(text):
+        depth += (character in "([{") - (character in ")]}")
+        if character == "," and depth == 0:
+            parts.append(text[start:position])
+            start = position + 1
+    return [*parts, text[start:]] if text else []
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_QE1_QE5_scripts_touch_declared_keys_only(name: str) -> None:
+    code = code_of(name)
+    names = names_of_keys(code)
+    declared = SCRIPT_KEYS.get(name) or QUEUE_SCRIPT_KEYS[name]
+    hinted = len(declared) + len(HINT_KEYS.get(name, ()))
+    used: set[int] = set()
+    for quoted, *arguments in calls_of(code):
+        command = quoted.strip("' ")
+        if command in NO_KEYS:
+            continue
+        for argument in arguments if command in SEVERAL_KEYS else arguments[:1]:
+            positions = key_positions(argument, names)
+            assert positions, f"{command} {argument}: not a declared key"
+            assert max(positions) <= hinted, f"{command} {argument}: beyond the declared keys"
+            used |= positions
+    assert used <= set(range(1, hinted + 1))
+    assert not re.search(r"\b(KEYS|SCAN|HSCAN|ZSCAN|SSCAN|SMEMBERS|FLUSHALL|EVAL)'", code)
+
+
+@pytest.mark.parametrize("name", SCRIPT_KEYS)
+def test_QE1_P3_cluster_form_stays_in_one_slot(name: str) -> None:
+    keys = Keys("headrace", hinted=False).of_script(name, REF)
+    assert len({key_slot(key) for key in keys}) == 1
+    assert len(keys) == len(SCRIPT_KEYS[name])
+
+
+def test_P3_partitions_of_one_queue_lie_in_different_slots() -> None:
+    keys = Keys("headrace", hinted=False)
+    slots = {key_slot(keys.partition(PartitionRef("emails", 1, number), "meta")) for number in range(64)}
+    assert len(slots) > 48
+
+
+@pytest.mark.parametrize("name", QUEUE_SCRIPT_KEYS)
+def test_QE1_queue_scripts_stay_in_one_slot(name: str) -> None:
+    assert len({key_slot(key) for key in Keys("headrace").of_queue_script(name, "emails")}) == 1
+
+
+def test_QE5_every_script_documents_its_keys() -> None:
+    for name in SCRIPTS:
+        source = script(name).source
+        for word in ("-- KEYS", "-- ARGV", "-- Returns", "-- Cost"):
+            assert word in source, f"{name}.lua lacks {word}"
+
+
+def test_QE5_remove_declares_every_key_of_a_partition() -> None:
+    used = {key for keys in SCRIPT_KEYS.values() for key in keys}
+    assert used == set(PARTITION_KEYS) == set(SCRIPT_KEYS["remove"])
