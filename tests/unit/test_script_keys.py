@@ -67,7 +67,7 @@ def key_positions(argument: str, names: dict[str, set[int]]) -> set[int]:
         return {int(found[1])}
     if found := re.fullmatch(r"unpack\(KEYS, (\d+), (\d+)\)", argument):
         return set(range(int(found[1]), int(found[2]) + 1))
-    if found := re.fullmatch(r"(\w+)\[[^\]]*\]", argument):  # a table of lanes
+    if found := re.fullmatch(r"(\w+)\[.+\]", argument):  # a table of lanes
         return names.get(found[1], set())
     return names.get(argument, set())
 
