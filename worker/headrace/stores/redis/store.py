@@ -56,6 +56,7 @@ class RedisStore:
         self._prefix = prefix
         self._client = RedisClient(url)
         self._keys = Keys(prefix)
+        self._waits = 0
 
     def __repr__(self) -> str:
         return f"RedisStore({self._client.server!r}, prefix={self._prefix!r})"
@@ -213,7 +214,10 @@ class RedisStore:
 
     async def wait_hint(self, queues: Sequence[str], timeout: float) -> PartitionRef | str | None:
         """Wait at most ``timeout`` seconds until a partition of one of the queues is worth a claim."""
-        hot = {self._keys.queue(queue, "hot"): queue for queue in queues}
+        # BZPOPMIN serves the first key that has a member: each call begins with another queue, or one starves the rest.
+        self._waits += 1
+        first = self._waits % len(queues)
+        hot = {self._keys.queue(queue, "hot"): queue for queue in (*queues[first:], *queues[:first])}
         reply = await self._client.blocking(timeout, "BZPOPMIN", *hot, f"{max(timeout, 0.001):.3f}")
         if reply is None:
             return None

@@ -61,6 +61,7 @@ end
 redis.call('ZADD', SEEN, now, NONCE)
 local old = redis.call('ZRANGEBYSCORE', SEEN, '-inf', now - 10000, 'LIMIT', 0, 32)
 if #old > 0 then redis.call('ZREM', SEEN, unpack(old)) end
+redis.call('PEXPIRE', SEEN, 10000) -- where producers have gone silent nobody trims
 redis.call('HSET', META, 't', now, 'enq', tonumber(meta[4] or 0) + #records / 2)
 if woke == 1 then hint_ready(now) end
 if earliest > 0 then hint_due(earliest) end

@@ -26,9 +26,11 @@ for n, id in ipairs(ids) do
   local delay = batch[i + 2]
   local after = changed(facts[n], 1, 0, batch[i + 3], now, batch[i + 1], batch[i + 4])
   if delay < 0 then
-    local letter = id .. '@' .. now
+    local died = now -- an id may be used again and die again; each death is a letter of its own
+    while redis.call('HEXISTS', LETTERS, id .. '@' .. died) == 1 do died = died + 1 end
+    local letter = id .. '@' .. died
     redis.call('HSET', LETTERS, letter, cmsgpack.pack({redis.call('HGET', JOBS, id) or '', after}))
-    redis.call('ZADD', DEAD, now, letter)
+    redis.call('ZADD', DEAD, died, letter)
     redis.call('HDEL', JOBS, id)
     redis.call('HDEL', MUT, id)
   else

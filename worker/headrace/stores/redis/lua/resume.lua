@@ -14,6 +14,7 @@ if meta[1] ~= 'A' and meta[1] ~= 'D' then return {'gone'} end
 local now = server_now(meta[2])
 redis.call('ZREM', SEEN, TOKEN) -- a removal first: at maxmemory the ZADD alone would be refused
 redis.call('ZADD', SEEN, now, TOKEN)
+redis.call('PEXPIRE', SEEN, 10000)
 local jobs = {}
 local held = redis.call('HGETALL', LEASE)
 for i = 1, #held, 2 do
