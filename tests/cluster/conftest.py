@@ -7,19 +7,27 @@ from collections.abc import Generator, Iterator
 
 import pytest
 
+from tests.cluster import binaries
 from tests.cluster.cluster import CommandError, LocalCluster
 
 _USED = pytest.StashKey[tuple[LocalCluster, str]]()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whatever uses the cluster carries its marker, and time for the first start."""
+    """Whatever uses the cluster carries its marker."""
     for item in items:
         if "cluster" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.cluster)
-            if item.get_closest_marker("timeout") is None:
-                # The first one may have to build the programs.
-                item.add_marker(pytest.mark.timeout(1800))
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Build missing programs before the first test, whose time-out is not made for that."""
+    config = session.config
+    wanted = any(item.get_closest_marker("cluster") for item in session.items)
+    if wanted and not config.option.collectonly:
+        capture = config.pluginmanager.getplugin("capturemanager")
+        with capture.global_and_fixture_disabled() if capture else contextlib.nullcontext():
+            binaries.ensure()
 
 
 @pytest.fixture(scope="session")

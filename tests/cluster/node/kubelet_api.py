@@ -20,12 +20,12 @@ class KubeletApi:
         self._find = find
         app = web.Application()
         app.router.add_get("/containerLogs/{namespace}/{pod}/{container}", self._logs)
-        self._runner = web.AppRunner(app, access_log=None, handle_signals=False)
+        self._runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=0.5)
 
     async def start(self, context: ssl.SSLContext) -> int:
         """Listen on loopback; returns the port."""
         await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", 0, ssl_context=context, shutdown_timeout=0.5).start()
+        await web.TCPSite(self._runner, "127.0.0.1", 0, ssl_context=context).start()
         return int(self._runner.addresses[0][1])
 
     async def stop(self) -> None:
