@@ -121,7 +121,7 @@ class Scenario:
             "data": {"url": base64.b64encode(self._setting.redis_url.encode()).decode()},
         }
         queue = (HERE / "queue.yaml").read_text()
-        queue = queue.replace("$(self._queue)", self._queue).replace("$(IMAGE)", self._setting.image)
+        queue = queue.replace("$(QUEUE)", self._queue).replace("$(IMAGE)", self._setting.image)
         for manifest in (json.dumps(secret), queue):
             await self._cluster.kubectl("apply", "--namespace", namespace, "--filename=-", stdin=manifest)
         await self._cluster.kubectl(
