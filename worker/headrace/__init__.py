@@ -1,1 +1,66 @@
 """Headrace: declarative, versioned, partitioned delayed-job queues on Redis."""
+
+from headrace.app import App, load_app
+from headrace.context import Context
+from headrace.control import Dead, Retry, Snooze
+from headrace.errors import (
+    HeadraceError,
+    InvalidInput,
+    LeaseLost,
+    NotDrained,
+    OutcomeUnknown,
+    PayloadTooLarge,
+    QueueFull,
+    StoreFull,
+    StoreUnavailable,
+    TopologyConflict,
+    UnknownQueue,
+    UnknownVersion,
+    UnsupportedServer,
+    VersionActive,
+    VersionNotHigher,
+)
+from headrace.job import HistoryEntry, Job
+from headrace.producer import Enqueued, JobSpec, Producer
+from headrace.retry import RetryPolicy
+from headrace.settings import QueueSettings
+from headrace.stores import Store, open_store
+from headrace.sync_producer import SyncProducer
+from headrace.worker import Metrics, Worker, WorkerSettings
+
+__all__ = [
+    "App",
+    "Context",
+    "Dead",
+    "Enqueued",
+    "HeadraceError",
+    "HistoryEntry",
+    "InvalidInput",
+    "Job",
+    "JobSpec",
+    "LeaseLost",
+    "Metrics",
+    "NotDrained",
+    "OutcomeUnknown",
+    "PayloadTooLarge",
+    "Producer",
+    "QueueFull",
+    "QueueSettings",
+    "Retry",
+    "RetryPolicy",
+    "Snooze",
+    "Store",
+    "StoreFull",
+    "StoreUnavailable",
+    "SyncProducer",
+    "TopologyConflict",
+    "UnknownQueue",
+    "UnknownVersion",
+    "UnsupportedServer",
+    "VersionActive",
+    "VersionNotHigher",
+    "Worker",
+    "WorkerSettings",
+    "load_app",
+    "open_store",
+]

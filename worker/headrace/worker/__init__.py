@@ -1,0 +1,12 @@
+"""The worker runtime.
+
+`lifecycle` starts and stops the parts. `claims` asks the store for jobs where `wakeups` and `hints` say there are some;
+`execution` runs the handlers, `deadlines` ends late ones, `outcomes` decides what follows, `settlements` tells the
+store; `leases` is what is held meanwhile, and `keeper` renews it from a thread of its own.
+"""
+
+from headrace.worker.lifecycle import Ending, Worker
+from headrace.worker.metrics import Metrics, NoMetrics
+from headrace.worker.settings import WorkerSettings
+
+__all__ = ["Ending", "Metrics", "NoMetrics", "Worker", "WorkerSettings"]

@@ -1,0 +1,238 @@
+"""The claim loop: free slots and hints in, leased jobs out."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterator
+from itertools import count
+
+from headrace.stores.base import Claim, Store
+from headrace.topology import PartitionRef
+from headrace.worker.execution import Executor
+from headrace.worker.hints import QueueHints, Rotation
+from headrace.worker.leases import Batch, LeaseTable
+from headrace.worker.metrics import Metrics
+from headrace.worker.outage import Backoff, Reachability
+from headrace.worker.policies import Policies
+from headrace.worker.settings import WorkerSettings
+from headrace.worker.settlements import Outbox, Settlements
+
+log = logging.getLogger("headrace.worker")
+
+CLAIMS_AT_ONCE = 2
+"""Two, so that the store works on one while the jobs of the other run."""
+SPLIT_ABOVE = 32
+"""Free slots above this are shared between two claims."""
+GATHER_SECONDS = 0.002
+"""Claims for a few freed slots are at least this far apart, so that a busy worker asks for many jobs at once."""
+
+
+class Claims:
+    """Claims jobs for the free slots, one partition per call, in the order of the hints."""
+
+    def __init__(
+        self,
+        worker: str,
+        store: Store,
+        settings: WorkerSettings,
+        policies: Policies,
+        executor: Executor,
+        leases: LeaseTable,
+        settlements: Settlements,
+        reachability: Reachability,
+        metrics: Metrics,
+        *,
+        on_lease: Callable[[int], None],
+        on_alarm: Callable[[str, int], None],
+        on_gone: Callable[[str], None],
+    ) -> None:
+        self._worker = worker
+        self._store = store
+        self._settings = settings
+        self._policies = policies
+        self._executor = executor
+        self._leases = leases
+        self._settlements = settlements
+        self._reachability = reachability
+        self._metrics = metrics
+        self._on_lease = on_lease
+        self._on_alarm = on_alarm
+        self._on_gone = on_gone
+        self._seq: Iterator[int] = count(1)
+        self._reserved = 0
+        self._in_doubt: set[PartitionRef] = set()
+        self._calls: set[asyncio.Task[None]] = set()
+        self._open_calls = 0
+        self._claimed_at = float("-inf")
+        self._wake: asyncio.Future[None] | None = None
+        self._wanted = 1
+        self._stopping = False
+        self._roomy = asyncio.Event()
+        self.rotation = Rotation(settings.queues)
+        self.cycled_at = time.monotonic()
+        """When the loop last did what it should: claimed, or found all slots taken, or waited for a wake-up."""
+
+    # ---- slots -------------------------------------------------------------------------------------------------------
+
+    def capacity(self) -> int:
+        """Jobs that may be claimed now."""
+        settings = self._settings
+        places = settings.concurrency + settings.queue_buffer - self._executor.occupied
+        return min(places, settings.in_flight_limit - self._leases.held) - self._reserved
+
+    async def wait_for_capacity(self) -> None:
+        """Wait until there is a free slot."""
+        while self.capacity() <= 0:
+            self._roomy.clear()
+            await self._roomy.wait()
+
+    def hint(self, ref: PartitionRef) -> None:
+        """Note a partition that is worth a claim."""
+        self.rotation.queues[ref.queue].add(ref)
+        self._notify()
+
+    # ---- the loop ----------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Claim until `stop`."""
+        loop = asyncio.get_running_loop()
+        while not self._stopping:
+            free = self.capacity()
+            if free > 0:
+                self._roomy.set()
+            if free <= 0 or self._open_calls >= CLAIMS_AT_ONCE or not self.rotation:
+                self.cycled_at = time.monotonic()
+                await self._sleep(None, wanted=1)
+                continue
+            pause = self._claimed_at + GATHER_SECONDS - time.monotonic()
+            enough = min(self._settings.claim_limit, max(1, self._settings.concurrency // 4))
+            if free < enough and pause > 0:
+                await self._sleep(pause, wanted=enough)
+                continue
+            ref = self.rotation.take()
+            if ref is None or ref in self._in_doubt:
+                continue
+            limit = min(free if free <= SPLIT_ABOVE else (free + 1) // 2, self._settings.claim_limit)
+            self._claimed_at = time.monotonic()
+            self._reserved += limit
+            self._open_calls += 1
+            call = loop.create_task(self._claim(self.rotation.queues[ref.queue], ref, limit))
+            self._calls.add(call)
+            call.add_done_callback(self._calls.discard)
+
+    async def stop(self, timeout: float) -> None:
+        """Claim no more; wait at most ``timeout`` seconds for the claims on their way, whose jobs are handed back."""
+        self._stopping = True
+        self._notify()
+        if self._calls:
+            await asyncio.wait(self._calls, timeout=timeout)
+        for call in list(self._calls):
+            call.cancel()
+        await asyncio.gather(*self._calls, return_exceptions=True)
+
+    async def _sleep(self, timeout: float | None, wanted: int) -> None:
+        loop = asyncio.get_running_loop()
+        self._wake = loop.create_future()
+        self._wanted = wanted
+        self._executor.on_free = self._slot_freed
+        timer = None if timeout is None else loop.call_later(timeout, self._notify)
+        try:
+            await self._wake
+        finally:
+            self._wake = None
+            self._executor.on_free = None
+            if timer is not None:
+                timer.cancel()
+
+    def _slot_freed(self) -> None:
+        if self.capacity() >= self._wanted:
+            self._notify()
+        else:
+            self._executor.on_free = self._slot_freed
+
+    def _notify(self) -> None:
+        if self._wake is not None and not self._wake.done():
+            self._wake.set_result(None)
+
+    # ---- one claim ---------------------------------------------------------------------------------------------------
+
+    async def _claim(self, hints: QueueHints, ref: PartitionRef, limit: int) -> None:
+        seq = next(self._seq)
+        lease_ms = self._policies.lease_ms(ref.queue)
+        self._on_lease(lease_ms)
+        outbox = self._settlements.outbox(ref)
+        acks = self._settlements.take_acks(outbox)
+        taken_at = time.monotonic()
+        hints.calls += 1
+        try:
+            claim = await self._store.claim(
+                ref, self._worker, seq, limit, lease_ms, [execution.settled for execution in acks]
+            )
+        except BaseException as error:
+            self._settlements.return_acks(outbox, acks, error)
+            if not isinstance(error, Exception):
+                raise
+            self._reachability.failed(f"claiming from partition {ref.label} of queue {ref.queue}", error)
+            self._metrics.store_unavailable()
+            await self._resume(hints, ref, seq, limit, lease_ms)
+            return
+        self._reachability.answered()
+        self._settlements.confirm_acks(outbox, acks, range(len(acks)) if claim.gone else claim.refused)
+        self._deliver(outbox, claim, lease_ms, taken_at)
+        if claim.next_hint is not None:
+            hints.add(claim.next_hint)
+        elif len(claim.jobs) == limit:
+            hints.add(ref)
+        if claim.gone:
+            self._on_gone(ref.queue)
+        if claim.alarm_ms is not None:
+            self._on_alarm(ref.queue, claim.alarm_ms)
+        self.cycled_at = time.monotonic()
+        self._reserved -= limit
+        self._close_call(hints)
+
+    def _deliver(self, outbox: Outbox, claim: Claim, lease_ms: int, taken_at: float) -> None:
+        if claim.jobs:
+            self._metrics.claimed(outbox.ref.queue, len(claim.jobs))
+            renew_after_ms = self._settings.heartbeat_for(lease_ms)
+            batch = Batch(outbox, claim.token, lease_ms, renew_after_ms, claim.now, taken_at)
+            self._executor.accept(batch, claim)
+
+    def _close_call(self, hints: QueueHints) -> None:
+        self._open_calls -= 1
+        hints.calls -= 1
+        hints.settle()
+        self._notify()
+
+    async def _resume(self, hints: QueueHints, ref: PartitionRef, seq: int, limit: int, lease_ms: int) -> None:
+        """Find out what a claim without an answer took, before anything else is claimed from this partition.
+
+        Other partitions go on meanwhile. Its slots stay reserved until the leases it may have got have ended.
+        """
+        self._in_doubt.add(ref)
+        self._close_call(hints)
+        give_up = time.monotonic() + lease_ms / 1000
+        backoff = Backoff()
+        try:
+            while True:
+                await asyncio.sleep(backoff.next())
+                if limit and time.monotonic() >= give_up:
+                    self._reserved -= limit
+                    limit = 0
+                taken_at = time.monotonic()
+                try:
+                    claim = await self._store.resume(ref, self._worker, seq, lease_ms)
+                except Exception as error:
+                    self._reachability.failed(f"resuming a claim from partition {ref.label} of {ref.queue}", error)
+                    self._metrics.store_unavailable()
+                    continue
+                break
+        finally:
+            self._reserved -= limit
+            self._in_doubt.discard(ref)
+        self._reachability.answered()
+        self._deliver(self._settlements.outbox(ref), claim, lease_ms, taken_at)
+        hints.add(ref)
+        self._notify()

@@ -1,0 +1,373 @@
+"""Runs handlers: one task per job, plain functions in threads, within the slots that the settings give."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from headrace.app import Handler
+from headrace.context import Context
+from headrace.envelope import decode_record
+from headrace.ids import decode_id
+from headrace.job import Job
+from headrace.stores.base import Claim, Claimed, Settled, Store
+from headrace.worker.deadlines import Deadlines
+from headrace.worker.leases import Batch, Ending, Execution, LeaseTable, State
+from headrace.worker.metrics import Metrics
+from headrace.worker.outage import Reachability
+from headrace.worker.outcomes import (
+    INTERRUPTED,
+    NOT_STARTED,
+    UNKNOWN_TYPE,
+    after_error,
+    after_timeout,
+    undecodable,
+)
+from headrace.worker.policies import Policies
+from headrace.worker.settings import WorkerSettings
+from headrace.worker.settlements import Settlements
+
+log = logging.getLogger("headrace.worker")
+
+UNKNOWN_LOG_INTERVAL = 60.0
+
+
+class Executor:
+    """Takes claimed jobs, runs them and passes their outcomes on.
+
+    ``running`` holds every run whose code has not ended, also those whose outcome is already recorded: a handler that
+    ignores its time-out keeps its slot.
+    """
+
+    def __init__(
+        self,
+        handlers: Mapping[str, Handler],
+        store: Store,
+        settings: WorkerSettings,
+        policies: Policies,
+        leases: LeaseTable,
+        settlements: Settlements,
+        reachability: Reachability,
+        metrics: Metrics,
+    ) -> None:
+        self._handlers = handlers
+        self._store = store
+        self._slots = settings.concurrency
+        self._grace = settings.timeout_grace_ms / 1000
+        self._policies = policies
+        self._leases = leases
+        self._settlements = settlements
+        self._reachability = reachability
+        self._metrics = metrics
+        self._threads = ThreadPoolExecutor(settings.concurrency, thread_name_prefix="headrace-handler")
+        self._loop = asyncio.get_running_loop()
+        self.running: dict[Execution, None] = {}
+        self._waiting: deque[Execution] = deque()
+        self._checks: set[asyncio.Task[None]] = set()
+        self._deadlines = Deadlines(self.running, self._expired)
+        self._unknown_logged: dict[str, float] = {}
+        self._stopping = False
+        self._in_doubt = 0
+        self.on_free: Callable[[], None] | None = None
+        """Called once when a slot becomes free; whoever waits for slots sets it again."""
+
+    @property
+    def occupied(self) -> int:
+        """Slots and buffer places in use."""
+        return len(self.running) + len(self._waiting) + self._in_doubt
+
+    # ---- taking jobs ------------------------------------------------------------------------------------------------
+
+    def accept(self, batch: Batch, claim: Claim) -> None:
+        """Start the jobs of a claim, or let them wait for slots."""
+        queue = self._policies.of(batch.ref.queue)
+        now = time.monotonic()
+        in_doubt = batch.held_until <= now
+        ready: list[Execution] = []
+        for claimed in claim.jobs:
+            settled = Settled(claimed.key, batch.token)
+            try:
+                job = decode_record(
+                    claimed.key[1:],
+                    claimed.record,
+                    claimed.changes,
+                    queue=batch.ref.queue,
+                    version=batch.ref.version,
+                    partition=batch.ref.partition,
+                )
+            except Exception as error:
+                self._reject(batch, claimed, settled, error)
+                continue
+            handler = self._handlers.get(job.type)
+            if handler is None:
+                execution = batch.open[claimed.key] = Execution(job, batch, settled, _NO_HANDLER, 0)
+                self._unknown_type(execution)
+                continue
+            timeout_ms = self._policies.timeout_ms(queue, job, handler)
+            execution = batch.open[claimed.key] = Execution(job, batch, settled, handler, timeout_ms)
+            ready.append(execution)
+        self._leases.add(batch)
+        if self._stopping:
+            for execution in ready:
+                self._settlements.end(execution, NOT_STARTED)
+        elif in_doubt:
+            self._check(ready)
+        else:
+            for execution in ready:
+                if len(self.running) < self._slots:
+                    self._start(execution, now)
+                else:
+                    self._waiting.append(execution)
+
+    def _reject(self, batch: Batch, claimed: Claimed, settled: Settled, error: Exception) -> None:
+        key = claimed.key
+        try:
+            job_id = decode_id(key[1:])
+        except ValueError:
+            job_id = key[1:].hex()
+        job = Job(job_id, batch.ref.queue, "", None, 0, 0, batch.ref.version, batch.ref.partition)
+        execution = batch.open[key] = Execution(job, batch, settled, _NO_HANDLER, 0)
+        log.error("queue %s: job %s cannot be read and is dead: %s", job.queue, job.id, error)
+        self._settlements.end(execution, undecodable(error))
+
+    def _unknown_type(self, execution: Execution) -> None:
+        job = execution.job
+        now = time.monotonic()
+        if now - self._unknown_logged.get(job.type, float("-inf")) >= UNKNOWN_LOG_INTERVAL:
+            self._unknown_logged[job.type] = now
+            log.warning("queue %s: no handler here for type %r; its jobs are handed back", job.queue, job.type)
+        self._settlements.end(execution, UNKNOWN_TYPE)
+
+    # ---- running ----------------------------------------------------------------------------------------------------
+
+    def _start(self, execution: Execution, now: float) -> None:
+        execution.state = State.RUNNING
+        execution.deadline = execution.check_at = deadline = now + execution.timeout_ms / 1000
+        self.running[execution] = None
+        if deadline < self._deadlines.next:
+            self._deadlines.arm(deadline)
+        run = self._run_async if execution.handler.is_async else self._run_plain
+        execution.task = self._loop.create_task(run(execution, execution.handler))
+
+    async def _run_async(self, execution: Execution, handler: Handler) -> None:
+        try:
+            await handler.call(execution, execution.job.payload)
+        except BaseException as error:  # SystemExit and KeyboardInterrupt too: a handler must not end the worker
+            self._ended(execution, error)
+        else:
+            if execution.ending == Ending.NONE:
+                self._settlements.succeeded(execution)
+            else:
+                self._ended(execution, None)
+        finally:
+            self._free(execution)
+
+    async def _run_plain(self, execution: Execution, handler: Handler) -> None:
+        try:
+            error: BaseException | None = asyncio.CancelledError()
+            if not execution.cancelled:
+                context = contextvars.copy_context()
+                error = await self._loop.run_in_executor(
+                    self._threads, context.run, _call_plain, handler.call, execution, execution.job.payload
+                )
+            if error is None and execution.ending == Ending.NONE:
+                self._settlements.succeeded(execution)
+            else:
+                self._ended(execution, error)
+        finally:
+            self._free(execution)
+
+    def _ended(self, execution: Execution, error: BaseException | None) -> None:
+        """Record what follows a run that did not simply succeed; ``error`` None: it returned, but too late."""
+        if execution.state != State.RUNNING or execution.lost:
+            return  # its outcome is recorded, or is no longer ours to tell
+        job, handler = execution.job, execution.handler
+        if execution.ending == Ending.TIMEOUT:
+            decision = after_timeout(job, self._policies.retry(job, handler), execution.timeout_ms)
+            self._settlements.end(execution, decision)
+        elif error is None:
+            self._settlements.succeeded(execution)
+        elif execution.ending == Ending.INTERRUPTED:
+            self._settlements.end(execution, INTERRUPTED)
+        else:
+            batch = execution.batch
+            server_now = batch.server_now + round((time.monotonic() - batch.taken_at) * 1000)
+            self._settlements.end(execution, after_error(error, job, self._policies.retry(job, handler), server_now))
+
+    def _free(self, execution: Execution) -> None:
+        self.running.pop(execution, None)
+        execution.task = None
+        waiting = self._waiting
+        while waiting and len(self.running) < self._slots:
+            following = waiting.popleft()
+            if following.lost:
+                continue
+            now = time.monotonic()
+            if following.batch.held_until <= now:
+                self._check([following])
+                continue
+            self._start(following, now)
+        if self.on_free is not None:
+            notify, self.on_free = self.on_free, None
+            notify()
+
+    # ---- leases that may be gone ------------------------------------------------------------------------------------
+
+    def _check(self, executions: list[Execution]) -> None:
+        """Start jobs whose lease may have ended before they could begin, if the store still grants it."""
+        self._in_doubt += len(executions)
+        task = self._loop.create_task(self._renew_then_start(executions))
+        self._checks.add(task)
+        task.add_done_callback(self._checks.discard)
+
+    async def _renew_then_start(self, executions: list[Execution]) -> None:
+        try:
+            batch = executions[0].batch
+            asked = time.monotonic()
+            try:
+                refused = await self._store.renew(batch.ref, [each.settled for each in executions], batch.lease_ms)
+            except Exception as error:
+                self._reachability.failed("checking leases", error)
+                self.lose(executions)  # not started, so nothing is lost but time: the lease ends by itself
+                return
+            batch.held_until = max(batch.held_until, asked + batch.lease_ms / 1000)
+        finally:
+            self._in_doubt -= len(executions)
+        self.lose([executions[index] for index in refused])
+        for execution in executions:
+            if execution.lost or execution.state != State.WAITING:
+                continue
+            if self._stopping:
+                self._settlements.end(execution, NOT_STARTED)
+            elif len(self.running) < self._slots:
+                self._start(execution, time.monotonic())
+            else:
+                self._waiting.append(execution)
+
+    def lose(self, executions: list[Execution]) -> None:
+        """Take note that the leases of these jobs are gone: stop their handlers, drop their results, count them once.
+
+        Runs that have ended are left alone: the answer to their outcome decides.
+        """
+        lost: dict[str, list[Execution]] = {}
+        for execution in executions:
+            if execution.lost or execution.state not in (State.WAITING, State.RUNNING):
+                continue
+            execution.lost = execution.cancelled = True
+            self._leases.drop(execution)
+            lost.setdefault(execution.job.queue, []).append(execution)
+            if execution.state == State.RUNNING:
+                self._tell_to_end(execution, Ending.LOST)
+        for queue, jobs in lost.items():
+            self._metrics.leases_lost(queue, len(jobs))
+            log.warning(
+                "queue %s: the leases of %d job(s) are lost, their handlers are told to stop (first: %s, type %s)",
+                queue,
+                len(jobs),
+                jobs[0].job.id,
+                jobs[0].job.type,
+            )
+
+    # ---- time-outs --------------------------------------------------------------------------------------------------
+
+    def _expired(self, execution: Execution, now: float) -> None:
+        first = execution.ending != Ending.TIMEOUT and execution.state == State.RUNNING
+        plain = not execution.handler.is_async
+        if first:
+            self._tell_to_end(execution, Ending.TIMEOUT)
+        if execution.state == State.RUNNING and (plain or not first):
+            # A thread cannot be interrupted, and this coroutine ignored it: the run has failed all the same.
+            job = execution.job
+            decision = after_timeout(job, self._policies.retry(job, execution.handler), execution.timeout_ms)
+            self._settlements.end(execution, decision)
+            log.warning(
+                "queue %s: job %s (%s) timed out after %d ms and goes on; its slot stays taken until it ends",
+                job.queue,
+                job.id,
+                job.type,
+                execution.timeout_ms,
+            )
+        execution.check_at = now + self._grace if first and not plain else float("inf")
+
+    def _tell_to_end(self, execution: Execution, why: Ending) -> None:
+        execution.cancelled = True
+        execution.ending = why
+        task = execution.task
+        # A plain function's task only waits for its thread: ending it would free a slot that is still in use.
+        if task is None or not execution.handler.is_async:
+            return
+        task.cancel()
+        coroutine = task.get_coro()
+        if inspect.iscoroutine(coroutine) and inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED:
+            # A task that is cancelled before its first step never enters its coroutine.
+            self._ended(execution, asyncio.CancelledError())
+            self._free(execution)
+
+    # ---- the end ----------------------------------------------------------------------------------------------------
+
+    def hand_back_waiting(self) -> None:
+        """Start nothing from now on, and hand back what waits."""
+        self._stopping = True
+        while self._waiting:
+            execution = self._waiting.popleft()
+            if not execution.lost:
+                self._settlements.end(execution, NOT_STARTED)
+
+    async def finish(self, timeout: float, stop_now: asyncio.Event) -> None:
+        """Wait at most ``timeout`` seconds, or until ``stop_now``, for the running handlers to end."""
+        waiting = [self._loop.create_task(self._all_ended()), self._loop.create_task(stop_now.wait())]
+        await asyncio.wait(waiting, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+
+    async def interrupt(self, timeout: float) -> int:
+        """Tell the running handlers to end, wait at most ``timeout`` seconds, hand back what they leave.
+
+        Returns the number of handlers whose code goes on all the same.
+        """
+        for execution in list(self.running):
+            if execution.ending == Ending.NONE:
+                self._tell_to_end(execution, Ending.INTERRUPTED)
+        await self.finish(timeout, asyncio.Event())
+        for execution in self.running:
+            if execution.state == State.RUNNING and not execution.lost:
+                self._settlements.end(execution, INTERRUPTED)
+        return len(self.running)
+
+    async def _all_ended(self) -> None:
+        while self.running or self._checks:
+            ended = self._loop.create_future()
+            self.on_free = lambda ended=ended: None if ended.done() else ended.set_result(None)
+            if not self.running:
+                await asyncio.wait(self._checks)
+                continue
+            await ended
+
+    def close(self) -> None:
+        """Stop the timers and let the threads end."""
+        self._deadlines.close()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _not_called(ctx: Context, payload: Any) -> None:
+    raise AssertionError("a job without a handler was started")
+
+
+_NO_HANDLER = Handler("", _not_called, is_async=False)
+
+
+def _call_plain(call: Callable[[Execution, Any], object], execution: Execution, payload: Any) -> BaseException | None:
+    """Run a plain handler in its thread; the error is returned, since a future cannot hold every kind of it."""
+    try:
+        call(execution, payload)
+    except BaseException as error:
+        return error
+    return None

@@ -1,0 +1,218 @@
+"""The lease keeper: renews leases from a thread of its own, so that a blocked event loop loses none.
+
+It also watches that loop: when it does not move, the handler that blocks it is named with its stack. It gives up only
+on runs that go on past their time-out plus grace: their leases end, and another worker takes the jobs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Coroutine, Mapping
+from types import CodeType, FrameType
+from typing import Any
+
+from headrace.app import Handler
+from headrace.stores.base import MAX_BATCH, Store
+from headrace.topology import PartitionRef
+from headrace.worker.leases import Batch, Execution, LeaseTable, State, open_executions
+from headrace.worker.outage import Backoff, Reachability
+
+log = logging.getLogger("headrace.worker")
+
+BLOCKED_SECONDS = 1.0
+_LONGEST_SLEEP = 0.5
+
+
+class Keeper:
+    """Runs in a thread; `start` and `stop` are called from the handlers' loop.
+
+    ``lose`` is called in the handlers' loop with the runs whose renewal was refused. ``also`` are coroutines that run
+    in the keeper's loop until it stops (the health server, which must answer while handlers block theirs).
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        leases: LeaseTable,
+        reachability: Reachability,
+        handlers: Mapping[str, Handler],
+        heartbeat_for: Callable[[int], int],
+        timeout_grace: float,
+        lose: Callable[[list[Execution]], None],
+        also: Callable[[], Coroutine[Any, Any, None]] | None = None,
+    ) -> None:
+        self._store = store
+        self._leases = leases
+        self._reachability = reachability
+        self._codes = {_code_of(handler): handler.type for handler in handlers.values()}
+        self._heartbeat_for = heartbeat_for
+        self._grace = timeout_grace
+        self._lose = lose
+        self._also = also
+        self._handlers_loop = asyncio.get_running_loop()
+        self._handlers_thread = threading.get_ident()
+        self._thread = threading.Thread(target=self._main, name="headrace-keeper", daemon=True)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop: asyncio.Event | None = None
+        self._sooner: asyncio.Event | None = None
+        self._started = threading.Event()
+        self._tick = _LONGEST_SLEEP
+        self._asked_at = self.moved_at = time.monotonic()
+        self._blocked_logged = False
+
+    # ---- called from the handlers' loop ------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start the thread; returns when it runs."""
+        self._thread.start()
+        self._started.wait()
+
+    def note_lease(self, lease_ms: int) -> None:
+        """Look often enough for leases of this length."""
+        tick = self._heartbeat_for(lease_ms) / 2000
+        if tick < self._tick:
+            self._tick = tick
+            if self._loop is not None and self._sooner is not None:
+                self._loop.call_soon_threadsafe(self._sooner.set)
+
+    async def stop(self) -> None:
+        """Stop renewing and end the thread."""
+        if self._loop is not None and self._stop is not None:
+            self._loop.call_soon_threadsafe(self._stop.set)
+        await asyncio.to_thread(self._thread.join)
+
+    # ---- the thread --------------------------------------------------------------------------------------------------
+
+    def _main(self) -> None:
+        try:
+            asyncio.run(self._run())
+        except Exception:
+            log.exception("the lease keeper ended; leases are no longer renewed")
+        finally:
+            self._started.set()
+
+    async def _run(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stop, self._sooner = asyncio.Event(), asyncio.Event()
+        self._started.set()
+        beside = [] if self._also is None else [self._loop.create_task(self._also())]
+        keeping = self._loop.create_task(self._keep())
+        await self._stop.wait()
+        for task in (keeping, *beside):
+            task.cancel()
+        await asyncio.gather(keeping, *beside, return_exceptions=True)
+        await self._store.close()
+
+    async def _keep(self) -> None:
+        assert self._sooner is not None  # noqa: S101 - set before this task starts
+        backoff = Backoff()
+        while True:
+            self._watch_loop()
+            pause = self._tick
+            if await self._renew():
+                backoff.reset()
+            else:
+                pause = min(pause, backoff.next())
+            self._sooner.clear()
+            try:
+                async with asyncio.timeout(pause):
+                    await self._sooner.wait()
+            except TimeoutError:
+                pass
+
+    async def _renew(self) -> bool:
+        """Renew what is due, partition by partition; False if the store did not answer for one of them."""
+        due: dict[PartitionRef, list[Batch]] = {}
+        for batch in self._leases.batches():
+            if time.monotonic() >= batch.renew_at:
+                due.setdefault(batch.ref, []).append(batch)
+        answered = True
+        for ref, batches in due.items():
+            try:
+                await self._renew_batches(ref, batches)
+            except Exception as error:
+                answered = False
+                self._reachability.failed(f"renewing leases in partition {ref.label} of queue {ref.queue}", error)
+        return answered
+
+    async def _renew_batches(self, ref: PartitionRef, batches: list[Batch]) -> None:
+        now = time.monotonic()
+        by_lease: dict[int, list[Execution]] = {}
+        for batch in batches:
+            by_lease.setdefault(batch.lease_ms, []).extend(
+                execution for execution in open_executions(batch) if not self._hung(execution, now)
+            )
+        for lease_ms, executions in by_lease.items():
+            for start in range(0, len(executions), MAX_BATCH):
+                await self._renew_some(ref, executions[start : start + MAX_BATCH], lease_ms)
+        for batch in batches:
+            batch.held_until = max(batch.held_until, now + batch.lease_ms / 1000)
+            batch.renew_at = now + self._heartbeat_for(batch.lease_ms) / 1000
+
+    async def _renew_some(self, ref: PartitionRef, executions: list[Execution], lease_ms: int) -> None:
+        refused = await self._store.renew(ref, [execution.settled for execution in executions], lease_ms)
+        self._reachability.answered()
+        if refused:
+            lost = [executions[index] for index in refused]
+            self._handlers_loop.call_soon_threadsafe(self._lose, lost)
+
+    def _hung(self, execution: Execution, now: float) -> bool:
+        return execution.lost or (execution.state == State.RUNNING and now > execution.deadline + self._grace)
+
+    # ---- the watch over the handlers' loop --------------------------------------------------------------------------
+
+    def _watch_loop(self) -> None:
+        now = time.monotonic()
+        if self.moved_at >= self._asked_at:
+            if self._blocked_logged:
+                log.warning("the event loop moves again")
+                self._blocked_logged = False
+            self._asked_at = now
+            self._handlers_loop.call_soon_threadsafe(self._moved)
+        elif now - self._asked_at >= BLOCKED_SECONDS and not self._blocked_logged:
+            self._blocked_logged = True
+            frame = sys._current_frames().get(self._handlers_thread)
+            log.error(
+                "%s has blocked the event loop for %.1f s; leases are renewed meanwhile, other handlers wait. "
+                "Its stack:\n%s",
+                self._culprit(frame),
+                now - self._asked_at,
+                "".join(traceback.format_stack(frame)),
+            )
+
+    def _moved(self) -> None:
+        self.moved_at = time.monotonic()
+
+    def blocked_seconds(self) -> float:
+        """Return for how long the handlers' loop has not moved; 0 if it does."""
+        return 0.0 if self.moved_at >= self._asked_at else time.monotonic() - self._asked_at
+
+    def holds_leases(self) -> bool:
+        """Whether there is a run whose lease is still renewed."""
+        now = time.monotonic()
+        batches = self._leases.batches()
+        return any(not self._hung(each, now) for batch in batches for each in open_executions(batch))
+
+    def _culprit(self, frame: FrameType | None) -> str:
+        while frame is not None:
+            if (type := self._codes.get(frame.f_code)) is not None:
+                return f"the handler of {type!r}"
+            frame = frame.f_back
+        return "something outside the handlers"
+
+
+def _code_of(handler: Handler) -> CodeType | None:
+    call = handler.call
+    while (inner := getattr(call, "__wrapped__", None)) is not None:
+        call = inner
+    call = getattr(call, "func", call)
+    call = getattr(call, "__func__", call)
+    if not hasattr(call, "__code__"):
+        call = getattr(type(call), "__call__")  # noqa: B004, B009 - an object with a method of that name
+    code: CodeType | None = getattr(call, "__code__", None)
+    return code

@@ -1,0 +1,127 @@
+"""The leases that this process holds: one record per claimed job, grouped by the claim call that brought it.
+
+Written by the handlers' loop, read by the keeper's thread: single dict operations only, which the interpreter makes
+atomic, and a copy that is taken again if it collides with one.
+"""
+
+from __future__ import annotations
+
+from asyncio import Task
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any
+
+from headrace.context import Context
+from headrace.job import Job
+from headrace.stores.base import Settled
+from headrace.topology import PartitionRef
+
+if TYPE_CHECKING:
+    from headrace.app import Handler
+    from headrace.worker.settlements import Outbox
+
+
+class State(IntEnum):
+    """Where a run is: waiting for a slot, running, ended with its outcome not yet confirmed, or over."""
+
+    WAITING = 0
+    RUNNING = 1
+    ENDED = 2
+    OVER = 3
+
+
+class Ending(IntEnum):
+    """Why the runtime told a handler to end."""
+
+    NONE = 0
+    TIMEOUT = 1
+    LOST = 2
+    INTERRUPTED = 3
+
+
+class Batch:
+    """The jobs of one claim call. ``held_until`` is the earliest end of their leases, on the monotonic clock."""
+
+    __slots__ = ("held_until", "lease_ms", "open", "outbox", "ref", "renew_at", "server_now", "taken_at", "token")
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        token: bytes,
+        lease_ms: int,
+        renew_after_ms: int,
+        server_now: int,
+        taken_at: float,
+    ) -> None:
+        self.ref: PartitionRef = outbox.ref
+        self.token = token
+        self.outbox = outbox
+        self.lease_ms = lease_ms
+        self.server_now = server_now
+        self.taken_at = taken_at
+        self.held_until = taken_at + lease_ms / 1000
+        self.renew_at = taken_at + renew_after_ms / 1000
+        self.open: dict[bytes, Execution] = {}
+
+
+class Execution(Context):
+    """One run, from its claim to the confirmation of its outcome. The handler sees it as its Context."""
+
+    __slots__ = ("batch", "check_at", "ending", "handler", "resent", "settled", "state", "task", "timeout_ms")
+
+    def __init__(self, job: Job, batch: Batch, settled: Settled, handler: Handler, timeout_ms: int) -> None:
+        self.job = job
+        self.deadline = self.check_at = float("inf")
+        self.cancelled = False
+        self.lost = False
+        self.batch = batch
+        self.settled = settled
+        self.handler = handler
+        self.timeout_ms = timeout_ms
+        self.state = State.WAITING
+        self.ending = Ending.NONE
+        # Whether an earlier call with its outcome may have been applied: a refusal then proves no loss.
+        self.resent = False
+        self.task: Task[Any] | None = None
+
+
+class LeaseTable:
+    """Every batch with jobs whose outcome is not confirmed. ``held`` counts these jobs."""
+
+    def __init__(self) -> None:
+        self._batches: dict[Batch, None] = {}
+        self.held = 0
+
+    def add(self, batch: Batch) -> None:
+        """Note a batch, its jobs in ``open``."""
+        if batch.open:
+            self._batches[batch] = None
+            self.held += len(batch.open)
+
+    def drop(self, execution: Execution) -> None:
+        """Forget one job: its outcome is confirmed, or its lease is lost. Idempotent."""
+        batch = execution.batch
+        if batch.open.pop(execution.settled.key, None) is not None:
+            self.held -= 1
+            if not batch.open:
+                self._batches.pop(batch, None)
+
+    def batches(self) -> list[Batch]:
+        """Return the batches now; safe from another thread."""
+        return _copied(self._batches)
+
+
+def open_executions(batch: Batch) -> list[Execution]:
+    """Return the jobs of a batch whose outcome is not confirmed; safe from another thread."""
+    while True:
+        try:
+            return list(batch.open.values())
+        except RuntimeError:  # the other thread added or removed one in between
+            continue
+
+
+def _copied(batches: dict[Batch, None]) -> list[Batch]:
+    while True:
+        try:
+            return list(batches)
+        except RuntimeError:
+            continue

@@ -1,0 +1,244 @@
+"""The worker: starts the parts, and stops them in the order that loses nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import time
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from secrets import token_hex
+from typing import Any
+
+from headrace.app import App
+from headrace.stores.base import Store
+from headrace.worker.claims import Claims
+from headrace.worker.execution import Executor
+from headrace.worker.health import Health, HealthServer
+from headrace.worker.keeper import Keeper
+from headrace.worker.leases import LeaseTable
+from headrace.worker.metrics import Metrics, NoMetrics
+from headrace.worker.outage import Backoff, Reachability
+from headrace.worker.policies import Policies
+from headrace.worker.settings import WorkerSettings
+from headrace.worker.settlements import Settlements
+from headrace.worker.wakeups import QueueTimer, Waiter
+
+log = logging.getLogger("headrace.worker")
+
+STOP_CLAIMS_SECONDS = 1.0
+INTERRUPT_SECONDS = 1.5
+DRAIN_SECONDS = 2.0
+STALLED_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a worker ended. ``abandoned``: handlers whose code still ran; ``unconfirmed``: results never confirmed."""
+
+    abandoned: int = 0
+    unconfirmed: int = 0
+
+    @property
+    def clean(self) -> bool:
+        """Whether every job was finished or handed back, and no code goes on."""
+        return self.abandoned == 0 and self.unconfirmed == 0
+
+
+class Worker:
+    """Runs the handlers of an app on the jobs of the store's queues, until `stop` (or a signal, if asked for).
+
+    The store stays the caller's, who closes it afterwards. ``metrics`` receives counts (default: none). Its identity in
+    the store, ``name`` plus eight random hex digits, is new for each Worker, so that no restart meets its own leases.
+    """
+
+    def __init__(
+        self, app: App, store: Store, settings: WorkerSettings | None = None, metrics: Metrics | None = None
+    ) -> None:
+        self._app = app
+        self._store = store
+        self._settings = settings or WorkerSettings()
+        self._metrics: Metrics = metrics or NoMetrics()
+        self.identity = f"{self._settings.worker_id}-{token_hex(4)}"
+        self._stop = asyncio.Event()
+        self._stop_now = asyncio.Event()
+        self._ended = asyncio.Event()
+        self._ran = False
+        self.started = asyncio.Event()
+        """Set once the worker claims."""
+
+    async def stop(self, *, at_once: bool = False) -> None:
+        """Ask for the end and wait for it. ``at_once``: interrupt running handlers instead of giving them time."""
+        self.request_stop(at_once=at_once)
+        if self._ran:
+            await self._ended.wait()
+
+    def request_stop(self, *, at_once: bool = False) -> None:
+        """Ask for the end; a second request interrupts running handlers at once."""
+        if at_once or self._stop.is_set():
+            self._stop_now.set()
+        self._stop.set()
+
+    async def run(self, *, handle_signals: bool = False) -> Ending:
+        """Work until `stop`. ``handle_signals``: SIGTERM and SIGINT ask for the end, a second one means at once."""
+        if self._ran:
+            raise RuntimeError("a Worker runs once; make a new one")
+        self._ran = True
+        loop = asyncio.get_running_loop()
+        signals = (signal.SIGTERM, signal.SIGINT) if handle_signals else ()
+        for number in signals:
+            loop.add_signal_handler(number, self.request_stop)
+        try:
+            return await self._work()
+        finally:
+            for number in signals:
+                loop.remove_signal_handler(number)
+            self._ended.set()
+
+    async def _work(self) -> Ending:
+        settings, store, metrics = self._settings, self._store, self._metrics
+        handlers = self._app.freeze()
+        reachability = Reachability()
+        policies = Policies(settings)
+        leases = LeaseTable()
+        settlements = Settlements(store, leases, reachability, metrics)
+        executor = Executor(handlers, store, settings, policies, leases, settlements, reachability, metrics)
+        health = self._health_server(reachability) if settings.health_port else None
+        keeper = Keeper(
+            store.clone(),
+            leases,
+            reachability,
+            handlers,
+            settings.heartbeat_for,
+            settings.timeout_grace_ms / 1000,
+            executor.lose,
+            health.run if health else None,
+        )
+        timer_store = store.clone()
+        timers = {
+            queue: QueueTimer(queue, self.identity, timer_store, policies, reachability) for queue in settings.queues
+        }
+        claims = Claims(
+            self.identity,
+            store,
+            settings,
+            policies,
+            executor,
+            leases,
+            settlements,
+            reachability,
+            metrics,
+            on_lease=keeper.note_lease,
+            on_alarm=lambda queue, ms: timers[queue].due_in(ms),
+            on_gone=lambda queue: timers[queue].reread(),
+        )
+        self._claims, self._keeper, self._executor = claims, keeper, executor
+        waiter_stores = {queue: store.clone() for queue in settings.queues}
+        waiters = [
+            Waiter(
+                claims.rotation.queues[queue],
+                waiter_stores[queue],
+                claims,
+                reachability,
+                settings.poll_ms / 1000,
+                timers[queue].rearm,
+            )
+            for queue in settings.queues
+        ]
+        keeper.start()
+        await self._first_look(policies, reachability)
+        log.info(
+            "worker %s runs %d handler(s) on %s, %d at a time",
+            self.identity,
+            len(handlers),
+            ", ".join(settings.queues),
+            settings.concurrency,
+        )
+        claiming = asyncio.create_task(_keep_going("the claim loop", claims.run))
+        beside = [asyncio.create_task(_keep_going("a waiter", waiter.run)) for waiter in waiters]
+        beside += [asyncio.create_task(_keep_going("a timer", timer.run)) for timer in timers.values()]
+        self.started.set()
+        try:
+            await self._stop.wait()
+        finally:
+            # Also when run() is cancelled: then there is no grace.
+            ending = await self._wind_down(claims, claiming, executor, settlements, beside)
+            await keeper.stop()
+            executor.close()
+            for clone in (timer_store, *waiter_stores.values()):
+                await clone.close()
+        return ending
+
+    async def _first_look(self, policies: Policies, reachability: Reachability) -> None:
+        """Read the queues' settings before the first claim, as long as the store answers at once."""
+        for queue in self._settings.queues:
+            try:
+                await policies.refresh(self._store, queue)
+            except Exception as error:
+                reachability.failed(f"reading the topology of queue {queue}", error)
+                return
+            reachability.answered()
+
+    async def _wind_down(
+        self,
+        claims: Claims,
+        claiming: asyncio.Task[None],
+        executor: Executor,
+        settlements: Settlements,
+        beside: list[asyncio.Task[None]],
+    ) -> Ending:
+        began = time.monotonic()
+        for task in beside:
+            task.cancel()
+        executor.hand_back_waiting()
+        settlements.hurry()
+        await claims.stop(STOP_CLAIMS_SECONDS)
+        claiming.cancel()
+        await asyncio.gather(claiming, *beside, return_exceptions=True)
+        if executor.running:
+            log.info("stopping: %d handler(s) still run", len(executor.running))
+        if self._stop.is_set():
+            grace = max(0.0, self._settings.grace_seconds - (time.monotonic() - began))
+            await executor.finish(grace, self._stop_now)
+        abandoned = await executor.interrupt(INTERRUPT_SECONDS) if executor.running else 0
+        unconfirmed = await settlements.drain(DRAIN_SECONDS)
+        if abandoned:
+            log.error("%d handler(s) did not end when told to; their jobs are handed back", abandoned)
+        if unconfirmed:
+            log.error("%d result(s) were not confirmed by the store; these jobs run again", unconfirmed)
+        log.info("worker %s has ended", self.identity)
+        return Ending(abandoned, unconfirmed)
+
+    # ---- health -----------------------------------------------------------------------------------------------------
+
+    def _health_server(self, reachability: Reachability) -> HealthServer:
+        def alive() -> Health:
+            blocked = self._keeper.blocked_seconds()
+            idle = time.monotonic() - self._claims.cycled_at
+            saturated = self._claims.capacity() <= 0
+            if blocked > STALLED_SECONDS:
+                # A handler that computes for minutes is no reason for a restart while its lease is worth something.
+                ok = self._keeper.holds_leases()
+            else:
+                ok = saturated or reachability.down_since is not None or idle < STALLED_SECONDS
+            return Health(ok, {"claim_cycle_age_seconds": round(idle, 1), "loop_blocked_seconds": round(blocked, 1)})
+
+        def ready() -> Health:
+            ok = reachability.ready() and not self._stop.is_set()
+            return Health(ok, {"store_reachable": reachability.ready(), "stopping": self._stop.is_set()})
+
+        settings = self._settings
+        return HealthServer(settings.health_address, settings.health_port, {"/healthz": alive, "/readyz": ready})
+
+
+async def _keep_going(what: str, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Run a loop of the worker; if it fails in a way that nobody foresaw, say so and start it again."""
+    backoff = Backoff()
+    while True:
+        try:
+            await run()
+            return
+        except Exception:
+            log.exception("%s failed unexpectedly and is started again", what)
+        await asyncio.sleep(backoff.next())

@@ -1,0 +1,68 @@
+"""How the loops of a worker live through a store that does not answer."""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable
+
+from headrace.errors import StoreUnavailable
+
+log = logging.getLogger("headrace.worker")
+
+LOG_INTERVAL = 30.0
+_FIRST, _LONGEST = 0.05, 5.0
+
+
+class Backoff:
+    """Delays that grow from 50 ms to 5 s, each with full jitter above a tenth, so that workers spread."""
+
+    def __init__(self, uniform: Callable[[float, float], float] = random.uniform) -> None:
+        self._uniform = uniform
+        self._tries = 0
+
+    def next(self) -> float:
+        """Return the next delay in seconds."""
+        ceiling = min(_LONGEST, _FIRST * 2 ** min(self._tries, 10))
+        self._tries += 1
+        return self._uniform(ceiling / 10, ceiling)
+
+    def reset(self) -> None:
+        """Begin again with the shortest delay."""
+        self._tries = 0
+
+
+class Reachability:
+    """What is known of the store, for logs and readiness: shared by all loops and threads of a worker."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self.answered_at: float | None = None
+        self.down_since: float | None = None
+        self._logged_at = float("-inf")
+
+    def answered(self) -> None:
+        """Note an answer of the store."""
+        self.answered_at = self._clock()
+        if self.down_since is not None:
+            log.warning("the store answers again after %.1f s", self.answered_at - self.down_since)
+            self.down_since = None
+            self._logged_at = float("-inf")
+
+    def failed(self, what: str, error: Exception) -> None:
+        """Note a call that failed; one line per 30 s is logged, however many loops fail."""
+        now = self._clock()
+        if isinstance(error, StoreUnavailable):
+            if self.down_since is None:
+                self.down_since = now
+            if now - self._logged_at >= LOG_INTERVAL:
+                self._logged_at = now
+                log.warning("%s: %s; going on trying", what, error)
+        elif now - self._logged_at >= LOG_INTERVAL:
+            self._logged_at = now
+            log.error("%s failed unexpectedly; going on trying", what, exc_info=error)
+
+    def ready(self, within: float = 30.0) -> bool:
+        """Whether the store answered within the last ``within`` seconds."""
+        return self.answered_at is not None and self._clock() - self.answered_at <= within

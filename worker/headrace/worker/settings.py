@@ -1,0 +1,102 @@
+"""Settings of a worker process, validated together.
+
+Nothing here names versions or partitions: these come from the store alone, so that no restart can contradict it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from typing import Annotated
+
+from pydantic import Field, field_validator, model_validator
+from pydantic_settings import NoDecode
+
+from headrace.connection import ConnectionSettings
+from headrace.job import DEFAULT_TIMEOUT_MS, MAX_TIMEOUT_MS
+from headrace.retry import RetryPolicy
+from headrace.stores.base import MAX_CLAIM
+from headrace.topology import check_queue_name
+
+
+class WorkerSettings(ConnectionSettings):
+    """All knobs of a worker; each may come from ``HEADRACE_<NAME>`` (queues: comma-separated).
+
+    A job's own values and the queue's live settings win over ``retry``, ``timeout_ms`` and ``lease_ms``.
+    """
+
+    queues: Annotated[tuple[str, ...], NoDecode] = Field(("default",), description="Queues to work on.")
+    worker_id: str = Field(default_factory=socket.gethostname, description="Name of this worker in logs and history.")
+    concurrency: int = Field(16, ge=1, le=4096, description="Handlers that run at the same time.")
+    batch_size: int | None = Field(None, ge=1, le=MAX_CLAIM, description="Jobs per claim; unset: up to 256.")
+    queue_buffer: int = Field(0, ge=0, le=10_000, description="Jobs leased beyond the free slots, waiting here.")
+    max_in_flight: int | None = Field(None, ge=1, description="Leased jobs at most; unset: 2 x (slots + buffer).")
+    lease_ms: int = Field(30_000, ge=500, le=3_600_000, description="Lease of a claimed job, milliseconds.")
+    heartbeat_ms: int | None = Field(None, ge=50, description="Time between renewals; unset: a third of the lease.")
+    poll_ms: int = Field(20_000, ge=100, le=300_000, description="Longest wait for a wake-up before looking again.")
+    timeout_ms: int = Field(DEFAULT_TIMEOUT_MS, ge=1, le=MAX_TIMEOUT_MS, description="Longest run, milliseconds.")
+    timeout_grace_ms: int = Field(
+        5_000, ge=100, le=3_600_000, description="Time after a time-out in which a handler should have ended."
+    )
+    grace_seconds: float = Field(
+        25.0, ge=0, le=86_400, description="Time that running handlers get after SIGTERM; allow 5 s more before a kill."
+    )
+    retry: RetryPolicy | None = Field(None, description="Retry policy where neither job, queue nor handler has one.")
+    health_host: str | None = Field(None, description="Address of the health server; unset: POD_IP or 127.0.0.1.")
+    health_port: int = Field(0, ge=0, le=65535, description="Port of /healthz and /readyz; 0: none.")
+
+    @field_validator("queues", mode="before")
+    @classmethod
+    def _split(cls, value: object) -> object:
+        return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+    @field_validator("queues")
+    @classmethod
+    def _queue_names(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if not value:
+            raise ValueError("no queue is given; name at least one")
+        return tuple(dict.fromkeys(check_queue_name(queue) for queue in value))
+
+    @field_validator("worker_id")
+    @classmethod
+    def _printable(cls, value: str) -> str:
+        if not re.fullmatch(r"[!-~]{1,200}", value):
+            raise ValueError("is not a worker name; give 1 to 200 printable characters without spaces")
+        return value
+
+    @model_validator(mode="after")
+    def _fit_together(self) -> WorkerSettings:
+        if self.heartbeat_ms is not None and self.heartbeat_ms * 2 > self.lease_ms:
+            raise ValueError(
+                f"heartbeat_ms {self.heartbeat_ms} x 2 is above lease_ms {self.lease_ms}: one late renewal would lose "
+                f"leases; set heartbeat_ms to at most {self.lease_ms // 2}"
+            )
+        slots = self.concurrency + self.queue_buffer
+        if self.max_in_flight is not None and self.max_in_flight < slots:
+            raise ValueError(
+                f"max_in_flight {self.max_in_flight} is below concurrency {self.concurrency} + queue_buffer "
+                f"{self.queue_buffer}; set it to at least {slots}, or lower these"
+            )
+        return self
+
+    @property
+    def claim_limit(self) -> int:
+        """Jobs that one claim may ask for."""
+        return self.batch_size or MAX_CLAIM
+
+    @property
+    def in_flight_limit(self) -> int:
+        """Jobs that may be leased by this worker, those whose acknowledgement is on its way included."""
+        return self.max_in_flight or 2 * (self.concurrency + self.queue_buffer)
+
+    def heartbeat_for(self, lease_ms: int) -> int:
+        """Return the time between renewals of a lease of ``lease_ms``: as set, if that is safe for this lease."""
+        if self.heartbeat_ms is not None and self.heartbeat_ms * 2 <= lease_ms:
+            return self.heartbeat_ms
+        return lease_ms // 3
+
+    @property
+    def health_address(self) -> str:
+        """Address that the health server listens on."""
+        return self.health_host or os.environ.get("POD_IP") or "127.0.0.1"

@@ -1,0 +1,247 @@
+"""Outcomes on their way to the store: pooled per partition, sent in batches, kept until the store has confirmed them.
+
+An acknowledgement waits at most 2 ms for others, or goes along with the next claim of its partition. Whatever the
+store does not answer is sent again, for minutes if need be; its lease is renewed meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+from headrace.errors import StoreFull
+from headrace.stores.base import MAX_BATCH, Failure, Release, Store
+from headrace.topology import PartitionRef
+from headrace.worker.leases import Execution, LeaseTable, State
+from headrace.worker.metrics import Metrics, Outcome
+from headrace.worker.outage import Backoff, Reachability
+from headrace.worker.outcomes import Failed, HandedBack
+
+log = logging.getLogger("headrace.worker")
+
+POOL_SECONDS = 0.002
+MAX_FUSED = 500
+T = TypeVar("T", Failure, Release)
+
+
+class Outbox:
+    """What one partition has to be told."""
+
+    __slots__ = ("acks", "dirty", "failures", "ref", "releases", "sending")
+
+    def __init__(self, ref: PartitionRef) -> None:
+        self.ref = ref
+        self.acks: list[Execution] = []
+        self.failures: list[tuple[Execution, Failure, Outcome]] = []
+        self.releases: list[tuple[Execution, Release, Outcome]] = []
+        self.dirty = False
+        self.sending = False
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing waits to be sent."""
+        return not (self.acks or self.failures or self.releases)
+
+
+class Settlements:
+    """All outboxes, and the tasks that send them."""
+
+    def __init__(self, store: Store, leases: LeaseTable, reachability: Reachability, metrics: Metrics) -> None:
+        self._store = store
+        self._leases = leases
+        self._reachability = reachability
+        self._metrics = metrics
+        self._outboxes: dict[PartitionRef, Outbox] = {}
+        self._dirty: list[Outbox] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._senders: set[asyncio.Task[None]] = set()
+        self._hurry = False
+        self._changed = asyncio.Event()
+
+    def outbox(self, ref: PartitionRef) -> Outbox:
+        """Return the outbox of a partition."""
+        found = self._outboxes.get(ref)
+        if found is None:
+            found = self._outboxes[ref] = Outbox(ref)
+        return found
+
+    # ---- taking outcomes in ----------------------------------------------------------------------------------------
+
+    def succeeded(self, execution: Execution) -> None:
+        """Acknowledge a finished job."""
+        execution.state = State.ENDED
+        outbox = execution.batch.outbox
+        outbox.acks.append(execution)
+        if not outbox.dirty:
+            self._touch(outbox)
+
+    def end(self, execution: Execution, decision: Failed | HandedBack) -> None:
+        """Record a failed run, or hand a job back."""
+        execution.state = State.ENDED
+        outbox = execution.batch.outbox
+        key, token = execution.settled
+        if isinstance(decision, Failed):
+            failure = Failure(key, token, decision.delay_ms, decision.error, decision.status)
+            outbox.failures.append((execution, failure, decision.outcome))
+        else:
+            release = Release(key, token, decision.delay_ms, decision.note)
+            outbox.releases.append((execution, release, decision.outcome))
+        if not outbox.dirty:
+            self._touch(outbox)
+
+    def take_acks(self, outbox: Outbox) -> list[Execution]:
+        """Take acknowledgements to send them along with a claim; then `confirm_acks` or `return_acks`."""
+        if len(outbox.acks) <= MAX_FUSED:
+            taken, outbox.acks = outbox.acks, []
+        else:
+            taken, outbox.acks = outbox.acks[:MAX_FUSED], outbox.acks[MAX_FUSED:]
+        return taken
+
+    def confirm_acks(self, outbox: Outbox, acks: list[Execution], refused: Sequence[int]) -> None:
+        """Close acknowledged jobs; ``refused`` are indexes into ``acks``."""
+        if acks:
+            lost = self._close(acks, refused)
+            self._metrics.settled(outbox.ref.queue, "succeeded", len(acks) - len(refused))
+            self._report_lost(outbox.ref.queue, lost)
+
+    def return_acks(self, outbox: Outbox, acks: list[Execution], error: BaseException) -> None:
+        """Put acknowledgements back after a call that gave no answer."""
+        _mark_resent(acks, error)
+        outbox.acks[:0] = acks
+        if outbox.acks and not outbox.dirty:
+            self._touch(outbox)
+
+    # ---- sending ---------------------------------------------------------------------------------------------------
+
+    def _touch(self, outbox: Outbox) -> None:
+        outbox.dirty = True
+        self._dirty.append(outbox)
+        if self._timer is None:
+            delay = 0.0 if self._hurry else POOL_SECONDS
+            self._timer = asyncio.get_running_loop().call_later(delay, self._flush)
+
+    def _flush(self) -> None:
+        self._timer = None
+        self._changed.set()
+        dirty, self._dirty = self._dirty, []
+        for outbox in dirty:
+            outbox.dirty = False
+            if not outbox.sending and not outbox.empty:
+                outbox.sending = True
+                sender = asyncio.get_running_loop().create_task(self._send(outbox))
+                self._senders.add(sender)
+                sender.add_done_callback(self._senders.discard)
+
+    async def _send(self, outbox: Outbox) -> None:
+        backoff = Backoff()
+        try:
+            while not outbox.empty:
+                try:
+                    await self._send_once(outbox)
+                except Exception as error:
+                    self._reachability.failed(f"sending results to partition {outbox.ref.label}", error)
+                    self._metrics.store_unavailable()
+                    await asyncio.sleep(backoff.next())
+                else:
+                    self._reachability.answered()
+                    backoff.reset()
+        finally:
+            outbox.sending = False
+            self._changed.set()
+
+    async def _send_once(self, outbox: Outbox) -> None:
+        if outbox.acks:
+            acks, outbox.acks = outbox.acks[:MAX_BATCH], outbox.acks[MAX_BATCH:]
+            try:
+                refused = await self._store.ack(outbox.ref, [execution.settled for execution in acks])
+            except BaseException as error:
+                _mark_resent(acks, error)
+                outbox.acks[:0] = acks
+                raise
+            self.confirm_acks(outbox, acks, refused)
+        if outbox.failures:
+            await self._send_list(outbox, outbox.failures, self._store.fail)
+        if outbox.releases:
+            await self._send_list(outbox, outbox.releases, self._store.release)
+
+    async def _send_list(
+        self,
+        outbox: Outbox,
+        pending: list[tuple[Execution, T, Outcome]],
+        send: Callable[[PartitionRef, Sequence[T]], Awaitable[list[int]]],
+    ) -> None:
+        batch = pending[:MAX_BATCH]
+        del pending[: len(batch)]
+        executions = [execution for execution, _, _ in batch]
+        try:
+            refused = await send(outbox.ref, [element for _, element, _ in batch])
+        except BaseException as error:
+            _mark_resent(executions, error)
+            pending[:0] = batch
+            raise
+        lost = self._close(executions, refused)
+        outcomes: dict[Outcome, int] = {}
+        for index, (_, _, outcome) in enumerate(batch):
+            if index not in refused:
+                outcomes[outcome] = outcomes.get(outcome, 0) + 1
+        for outcome, jobs in outcomes.items():
+            self._metrics.settled(outbox.ref.queue, outcome, jobs)
+        self._report_lost(outbox.ref.queue, lost)
+
+    def _close(self, executions: list[Execution], refused: Sequence[int]) -> list[Execution]:
+        """Forget jobs whose outcome is definitive; return those whose lease turns out to be lost only now."""
+        lost = []
+        for index in refused:
+            execution = executions[index]
+            if not execution.resent and not execution.lost:
+                execution.lost = True
+                lost.append(execution)
+        drop, over = self._leases.drop, State.OVER
+        for execution in executions:
+            execution.state = over
+            drop(execution)
+        return lost
+
+    def _report_lost(self, queue: str, lost: list[Execution]) -> None:
+        if lost:
+            self._metrics.leases_lost(queue, len(lost))
+            log.warning(
+                "queue %s: the result of %d finished job(s) was refused: the lease ended before (first: %s, type %s)",
+                queue,
+                len(lost),
+                lost[0].job.id,
+                lost[0].job.type,
+            )
+
+    # ---- the end ---------------------------------------------------------------------------------------------------
+
+    def hurry(self) -> None:
+        """Send everything from now on without waiting for more."""
+        self._hurry = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self._flush()
+
+    async def drain(self, timeout: float) -> int:
+        """Wait at most ``timeout`` seconds until all is confirmed; return the number of outcomes that are not."""
+        self.hurry()
+        try:
+            async with asyncio.timeout(timeout):
+                while self._leases.held and (self._senders or self._timer is not None):
+                    self._changed.clear()
+                    await self._changed.wait()
+        except TimeoutError:
+            pass
+        for sender in list(self._senders):
+            sender.cancel()
+        await asyncio.gather(*self._senders, return_exceptions=True)
+        return sum(len(box.acks) + len(box.failures) + len(box.releases) for box in self._outboxes.values())
+
+
+def _mark_resent(executions: list[Execution], error: BaseException) -> None:
+    """A call without an answer may have been applied; one that the store refused for lack of memory was not."""
+    if not isinstance(error, StoreFull):
+        for execution in executions:
+            execution.resent = True

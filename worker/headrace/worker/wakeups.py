@@ -1,0 +1,128 @@
+"""Wake-ups: one waiter per queue for hints, one timer per queue for what becomes due."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from headrace.stores.base import Store
+from headrace.worker.claims import Claims
+from headrace.worker.hints import QueueHints
+from headrace.worker.outage import Backoff, Reachability
+from headrace.worker.policies import Policies
+
+TICK_SECONDS = 5.0
+
+
+class Waiter:
+    """Waits for hints of one queue while the worker has free slots and knows of nothing to do there."""
+
+    def __init__(
+        self,
+        hints: QueueHints,
+        store: Store,
+        claims: Claims,
+        reachability: Reachability,
+        poll_seconds: float,
+        rearm: Callable[[], None],
+    ) -> None:
+        self._hints = hints
+        self._store = store
+        self._claims = claims
+        self._reachability = reachability
+        self._poll_seconds = poll_seconds
+        self._rearm = rearm
+
+    async def run(self) -> None:
+        """Wait for hints until cancelled."""
+        backoff = Backoff()
+        queue = self._hints.queue
+        while True:
+            await self._hints.dry.wait()
+            await self._claims.wait_for_capacity()
+            if not self._hints.dry.is_set():
+                continue  # a hint came while all slots were taken
+            try:
+                hint = await self._store.wait_hint([queue], self._poll_seconds)
+                if hint is not None and not isinstance(hint, str) and self._claims.capacity() <= 0:
+                    # Somebody with a free slot may have it. We keep it in mind too: it is this queue's turn when a
+                    # slot of ours becomes free, or a busier queue would always be first.
+                    await self._store.hint(hint)
+            except Exception as error:
+                self._reachability.failed(f"waiting for jobs of queue {queue}", error)
+                await asyncio.sleep(backoff.next())
+                continue
+            backoff.reset()
+            self._reachability.answered()
+            self._claims.cycled_at = time.monotonic()
+            if hint is None:
+                continue
+            if isinstance(hint, str):
+                self._rearm()
+            else:
+                self._claims.hint(hint)
+
+
+class QueueTimer:
+    """Ticks one queue when its next job becomes due, if this worker holds the alarm, and at least every 5 s.
+
+    Every 5 s it also reads the queue's settings.
+    """
+
+    def __init__(self, queue: str, worker: str, store: Store, policies: Policies, reachability: Reachability) -> None:
+        self._queue = queue
+        self._worker = worker
+        self._store = store
+        self._policies = policies
+        self._reachability = reachability
+        self._at = 0.0
+        self._read_at = 0.0
+        self._changed = asyncio.Event()
+
+    def rearm(self) -> None:
+        """Tick now: an earlier due time appeared."""
+        self._set(0.0)
+
+    def due_in(self, ms: int) -> None:
+        """Tick in ``ms`` milliseconds if nothing earlier is set."""
+        self._set(time.monotonic() + ms / 1000)
+
+    def reread(self) -> None:
+        """Read the queue's settings now: its topology has changed."""
+        self._read_at = 0.0
+        self._set(0.0)
+
+    def _set(self, at: float) -> None:
+        if at < self._at:
+            self._at = at
+            self._changed.set()
+
+    async def run(self) -> None:
+        """Tick until cancelled."""
+        backoff = Backoff()
+        while True:
+            if (pause := self._at - time.monotonic()) > 0:
+                self._changed.clear()
+                try:
+                    async with asyncio.timeout(pause):
+                        await self._changed.wait()
+                except TimeoutError:
+                    pass
+                continue
+            now = time.monotonic()
+            self._at = now + TICK_SECONDS
+            try:
+                if self._read_at <= now:
+                    await self._policies.refresh(self._store, self._queue)
+                    self._read_at = now + TICK_SECONDS
+                alarm_ms = await self._store.tick(self._queue, self._worker)
+            except Exception as error:
+                self._reachability.failed(f"setting the timer of queue {self._queue}", error)
+                self._at = time.monotonic() + backoff.next()
+                continue
+            backoff.reset()
+            self._reachability.answered()
+            if alarm_ms is not None:
+                # Never at once again: what is due now has just been turned into hints.
+                self.due_in(max(1, alarm_ms))
