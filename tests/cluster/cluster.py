@@ -3,7 +3,7 @@
 >>> with LocalCluster() as cluster, cluster.namespace() as namespace:
 ...     cluster.apply(manifest, namespace=namespace)
 ...     cluster.wait_for(lambda: cluster.get("apps/v1", "Deployment", "web", namespace)["status"].get("readyReplicas"))
-...     print(cluster.node.logs(namespace, "web-0"))
+...     print(cluster.logs(namespace, "web-0"))
 """
 
 from __future__ import annotations
@@ -117,6 +117,10 @@ class LocalCluster:
     def node(self) -> ProcessNode:
         """The first node: logs, process ids and fault switches of Pods."""
         return next(iter(self.nodes.values()))
+
+    def logs(self, namespace: str, pod: str, container: str | None = None) -> str:
+        """Everything a Pod wrote, on whichever node it ran; see :meth:`ProcessNode.logs`."""
+        return "".join(node.logs(namespace, pod, container) for node in self.nodes.values())
 
     def client(self, path: Path | None = None) -> kubernetes.client.ApiClient:
         """A new client of the official library for the administrator, or another kubeconfig. The caller closes it."""

@@ -63,7 +63,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
             overview = cluster.kubectl("get", kinds, "--namespace", namespace, "--output=wide")
             report.sections.append((f"namespace {namespace}", overview))
         for pod in _pod_names(cluster, namespace):
-            log = cluster.node.logs(namespace, pod)
+            log = cluster.logs(namespace, pod)
             report.sections.append((f"log of {pod}", "\n".join(log.splitlines()[-40:])))
     return report
 

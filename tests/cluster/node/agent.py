@@ -63,6 +63,7 @@ class ProcessNode:
         self._delays = Backoff(base=restart_backoff)
         self._capacity = capacity
         self._pods: dict[str, Pod] = {}  # by uid
+        self._finished: set[str] = set()  # ended here, object not gone yet
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._events: set[asyncio.Task[None]] = set()
         self._errors: list[BaseException] = []
@@ -236,8 +237,11 @@ class ProcessNode:
         uid = item["metadata"]["uid"]
         known = self._pods.get(uid)
         if kind == "DELETED":
+            self._finished.discard(uid)
             if known is not None:
                 known.forget()
+        elif uid in self._finished:
+            return  # a finalizer keeps the object; there is nothing left to do for it here
         elif known is not None:
             known.update(item)
         else:
@@ -248,6 +252,8 @@ class ProcessNode:
             task.add_done_callback(lambda task: self._pod_ended(uid, address, task))
 
     def _pod_ended(self, uid: str, address: str, task: asyncio.Task[None]) -> None:
+        if not self._pods[uid].gone:
+            self._finished.add(uid)
         del self._pods[uid], self._tasks[uid]
         if address != "127.0.0.1":
             self._network.release(address)

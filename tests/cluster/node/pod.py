@@ -86,6 +86,11 @@ class Pod:
     def containers(self) -> list[Container]:
         return [*self._init, *self._main]
 
+    @property
+    def gone(self) -> bool:
+        """Whether the API object is known to have gone."""
+        return self._gone.is_set()
+
     # --- told from outside ----------------------------------------------------------------------------------------
 
     def update(self, item: Object) -> None:

@@ -34,7 +34,7 @@ class Tokens:
     async def get(self, source: Object, now: datetime.datetime) -> Token:
         """The token for a ``serviceAccountToken`` source, requested or renewed if it is time.
 
-        If the API server cannot be reached, a known token that is due for renewal is given once more.
+        Raises :class:`ApiError` or one of ``UNREACHABLE``; the token known before stays valid for a while then.
         """
         key = (source.get("audience", ""), int(source.get("expirationSeconds", 3600)))
         known = self._known.get(key)
