@@ -43,8 +43,9 @@ class RedisServer:
 
     ``persist``: every write is on disk before it is answered (AOF, fsync always), so that `kill` and `start` lose
     nothing; else all data are gone with the process. ``options`` are command-line options of the server, such as
-    ``--maxmemory 20mb``. Its ``folder`` is temporary and removed by `close`. Whoever passes a ``guard`` keeps it; without
-    one the server has its own. If this process dies in whatever way, the guard ends the server and removes the folder.
+    ``--maxmemory 20mb``. Its ``folder`` is temporary and removed by `close`. Whoever passes a ``guard`` keeps it;
+    without one the server has its own. If this process dies in whatever way, the guard ends the server and removes the
+    folder.
     """
 
     def __init__(

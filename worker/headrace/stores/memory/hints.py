@@ -148,12 +148,16 @@ class Waiters:
             self._queue(hint.queue).hot.setdefault(hint, 0)
 
     def _pop(self, queues: Sequence[str]) -> Hint | None:
+        oldest: PartitionRef | None = None
+        since = 0
         for queue in queues:
             hints = self._queue(queue)
             if hints.rearm:
                 hints.rearm = False
                 return queue
-            if (ref := hints.first()) is not None:
-                del hints.hot[ref]
-                return ref
-        return None
+            ref = hints.first()
+            if ref is not None and (oldest is None or hints.hot[ref] < since):
+                oldest, since = ref, hints.hot[ref]
+        if oldest is not None:
+            del self._queue(oldest.queue).hot[oldest]
+        return oldest

@@ -53,7 +53,8 @@ class _Changes:
 
     def packed(self) -> bytes:
         """Return the stored form of `headrace.envelope`."""
-        packed: bytes = msgpack.packb([self.attempt, self.expiries, self.last_error, list(self.history)])
+        facts = [self.attempt, self.expiries, self.last_error, list(self.history)]
+        packed: bytes = msgpack.packb(facts, unicode_errors="replace")
         return packed
 
 

@@ -38,8 +38,8 @@ _STATES: dict[bytes, PartitionState] = {
 
 
 def _pack(flat: list[Any]) -> bytes:
-    # cmsgpack knows only the old raw type for strings and bytes.
-    return bytes(msgpack.packb(flat, use_bin_type=False))
+    # cmsgpack knows only the old raw type for strings and bytes. An error's text may hold surrogates (file names).
+    return bytes(msgpack.packb(flat, use_bin_type=False, unicode_errors="replace"))
 
 
 def _settings(topology: Topology) -> str:

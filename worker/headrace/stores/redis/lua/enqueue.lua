@@ -23,6 +23,7 @@ if #batch > 3000 then return redis.error_reply('HEADRACE at most 1000 jobs in on
 local now = server_now(meta[3])
 local ids = {}
 for i = 1, #batch, 3 do ids[#ids + 1] = string.sub(batch[i], 2) end
+if #ids == 0 then return {'ok', {}, 0, -1} end
 local live = redis.call('HMGET', JOBS, unpack(ids))
 local moving = redis.call('EXISTS', MOVING) == 1 and redis.call('HMGET', MOVING, unpack(ids)) or {}
 

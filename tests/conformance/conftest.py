@@ -1,0 +1,74 @@
+"""Every test of this folder runs on each store: memory, Valkey, and Redis where it is installed.
+
+Time is the store's. Memory gets a clock that the test advances; on a server the test waits until the server's clock
+says that the time has passed, so its delays are short.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+
+from headrace.stores.base import Store
+from headrace.stores.memory import MemoryStore
+from headrace.stores.redis import RedisStore
+from tests.conformance.steps import ref
+from tests.services.redis import RedisServers, flavours
+
+Advance = Callable[[int], Awaitable[None]]
+
+START_MS = 1_700_000_000_000
+
+
+class ManualClock:
+    """Milliseconds that pass only when told."""
+
+    def __init__(self) -> None:
+        self.now = START_MS
+
+    def __call__(self) -> int:
+        return self.now
+
+
+@pytest.fixture(params=("memory", *flavours()))
+def backend(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+async def store(backend: str, clock: ManualClock, prefix: str, redis_servers: RedisServers) -> AsyncIterator[Store]:
+    opened: Store
+    if backend == "memory":
+        opened = MemoryStore(clock)
+    else:
+        opened = RedisStore(redis_servers.get("redis" if backend == "redis" else "valkey").url, prefix=prefix)
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+def advance(backend: str, clock: ManualClock, store: Store) -> Advance:
+    """Let the store's clock go on by at least that many milliseconds."""
+
+    async def server_now() -> int:
+        (counts,) = await store.counts([ref()])
+        return counts.now
+
+    async def wait(ms: int) -> None:
+        end = await server_now() + ms
+        async with asyncio.timeout(30):
+            while await server_now() < end:
+                await asyncio.sleep(0.002)
+
+    async def turn(ms: int) -> None:
+        clock.now += ms
+
+    return turn if backend == "memory" else wait

@@ -1,0 +1,119 @@
+"""What the conformance tests do with a store, in few words."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import count
+from typing import Any
+
+from headrace.envelope import decode_record, encode_body
+from headrace.ids import encode_id
+from headrace.job import Job
+from headrace.lifecycle import promote
+from headrace.stores.base import Accepted, Claim, Claimed, Counts, Failure, Moved, NewJob, Release, Settled, Store
+from headrace.topology import PartitionRef, Topology
+
+QUEUE = "emails"
+LONG_MS = 3_600_000
+
+_nonces = count(1)
+
+
+def ref(partition: int = 0, version: int = 1) -> PartitionRef:
+    return PartitionRef(QUEUE, version, partition)
+
+
+def key(job_id: str, lane: bytes = b"1") -> bytes:
+    return lane + encode_id(job_id)
+
+
+def new(job_id: str, when: int = 0, payload: Any = None, *, lane: bytes = b"1") -> NewJob:
+    return NewJob(key(job_id, lane), when, encode_body("send", payload))
+
+
+def fresh_nonce() -> bytes:
+    return b"nonce-%d" % next(_nonces)
+
+
+async def enqueue(
+    store: Store, *jobs: NewJob | str, at: PartitionRef | None = None, partitions: int = 1, nonce: bytes | None = None
+) -> Accepted | Moved:
+    """Enqueue jobs (or ids of jobs for now) into v1:0, or into the partition ``at``."""
+    batch = [new(job) if isinstance(job, str) else job for job in jobs]
+    return await store.enqueue(at or ref(), partitions, nonce or fresh_nonce(), batch)
+
+
+async def counts(store: Store, at: PartitionRef | None = None) -> Counts:
+    (found,) = await store.counts([at or ref()])
+    return found
+
+
+async def sizes(store: Store, at: PartitionRef | None = None) -> dict[str, int]:
+    return (await counts(store, at)).nonempty()
+
+
+def opened(claimed: Claimed, at: PartitionRef | None = None) -> Job:
+    """The job in a claimed record."""
+    where = at or ref()
+    return decode_record(
+        claimed.key[1:],
+        claimed.record,
+        claimed.changes,
+        queue=where.queue,
+        version=where.version,
+        partition=where.partition,
+    )
+
+
+def ids(claim: Claim) -> list[str]:
+    return [opened(job).id for job in claim.jobs]
+
+
+class Worker:
+    """Claims under one name, each call with a sequence number of its own."""
+
+    def __init__(self, store: Store, name: str = "w") -> None:
+        self.store = store
+        self.name = name
+        self.seq = 0
+
+    async def claim(
+        self,
+        limit: int = 100,
+        lease_ms: int = LONG_MS,
+        *,
+        at: PartitionRef | None = None,
+        acks: Sequence[Settled] = (),
+    ) -> Claim:
+        self.seq += 1
+        return await self.store.claim(at or ref(), self.name, self.seq, limit, lease_ms, acks)
+
+
+async def claim_when_due(worker: Worker, advance: Callable[[int], Awaitable[None]], ms: int, not_before: int) -> Claim:
+    """Claim now and again after ``ms``: the job must not come before ``not_before`` and must come by then.
+
+    On a server the time may have passed before the first claim already, if the machine was slow.
+    """
+    early = await worker.claim()
+    if early.jobs:
+        assert early.now >= not_before
+        return early
+    await advance(ms)
+    return await worker.claim()
+
+
+def settled(claim: Claim) -> list[Settled]:
+    return [Settled(job.key, claim.token) for job in claim.jobs]
+
+
+def failures(claim: Claim, delay_ms: int | None, error: str = "boom") -> list[Failure]:
+    return [Failure(job.key, claim.token, delay_ms, error) for job in claim.jobs]
+
+
+def releases(claim: Claim, delay_ms: int = 0, note: str = "") -> list[Release]:
+    return [Release(job.key, claim.token, delay_ms, note) for job in claim.jobs]
+
+
+async def created(store: Store, partitions: int = 1) -> Topology:
+    """Promote version 1 of the queue."""
+    return await promote(store, QUEUE, 1, partitions)
