@@ -4,6 +4,7 @@ from headrace.app import App, load_app
 from headrace.context import Context
 from headrace.control import Dead, Retry, Snooze
 from headrace.errors import (
+    AccessDenied,
     HeadraceError,
     InvalidInput,
     LeaseLost,
@@ -29,6 +30,7 @@ from headrace.sync_producer import SyncProducer
 from headrace.worker import Metrics, Worker, WorkerSettings
 
 __all__ = [
+    "AccessDenied",
     "App",
     "Context",
     "Dead",

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-from pydantic import Field, SecretStr
+from pydantic import Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from headrace.errors import InvalidInput
@@ -56,14 +55,14 @@ class ConnectionSettings(BaseSettings):
         return open_store(self.store_url(), self.prefix)
 
 
-def explain(error: Any, option: str = "") -> str:
+def explain(error: ValidationError) -> list[str]:
     """Return one line per problem of a pydantic ValidationError: the environment variable and what is wrong.
 
-    Values are left out, since they may hold a password. ``option`` stands in front of each line.
+    Values are left out, since they may hold a password.
     """
     lines = []
     for problem in error.errors(include_input=False, include_url=False, include_context=False):
         name = "__".join(str(part) for part in problem["loc"]).upper()
         message = problem["msg"].removeprefix("Value error, ")
-        lines.append(f"{option}{f'HEADRACE_{name}: ' if name else ''}{message}")
-    return "\n".join(lines)
+        lines.append(f"HEADRACE_{name}: {message}" if name else message)
+    return lines

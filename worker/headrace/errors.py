@@ -118,6 +118,10 @@ class StoreUnavailable(HeadraceError):
     """The store gave no answer or cannot serve now; whether the call was applied is unknown."""
 
 
+class AccessDenied(StoreUnavailable):
+    """The store refused the credentials, or a command that Headrace needs: nothing of the call was applied."""
+
+
 class StoreFull(StoreUnavailable):
     """The store is out of memory and refused the call: nothing of it was applied."""
 

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
-from headrace.errors import StoreFull
+from headrace.errors import AccessDenied, StoreFull
 from headrace.stores.base import MAX_BATCH, Failure, Release, Store
 from headrace.topology import PartitionRef
 from headrace.worker.leases import Execution, LeaseTable, State
@@ -241,7 +241,7 @@ class Settlements:
 
 
 def _mark_resent(executions: list[Execution], error: BaseException) -> None:
-    """A call without an answer may have been applied; one that the store refused for lack of memory was not."""
-    if not isinstance(error, StoreFull):
+    """A call without an answer may have been applied; one that the store refused was not."""
+    if not isinstance(error, StoreFull | AccessDenied):
         for execution in executions:
             execution.resent = True

@@ -26,7 +26,7 @@ from redis.exceptions import (
     ResponseError,
 )
 
-from headrace.errors import HeadraceError, InvalidInput, StoreFull, StoreUnavailable, UnsupportedServer
+from headrace.errors import AccessDenied, HeadraceError, InvalidInput, StoreFull, StoreUnavailable, UnsupportedServer
 from headrace.stores.redis.scripts import Script
 
 OLDEST_SERVER = (6, 2)
@@ -127,7 +127,7 @@ class RedisClient:
             case OutOfMemoryError():
                 return StoreFull(f"{where} is out of memory (maxmemory) and refused the call; free or add memory")
             case AuthenticationError():
-                return StoreUnavailable(f"{where} refused the credentials; check user and password of the connection")
+                return AccessDenied(f"{where} refused the credentials; check user and password of the connection")
             case ReadOnlyError():
                 return StoreUnavailable(f"{where} is a read-only replica now; waiting for the primary")
             case BusyLoadingError():
@@ -137,7 +137,7 @@ class RedisClient:
                 if "OOM" in text[:80]:
                     return self.translated(OutOfMemoryError(text))
                 if "NOPERM" in text[:20]:
-                    return StoreUnavailable(f"{where} forbids a command that Headrace needs: {text}")
+                    return AccessDenied(f"{where} forbids a command that Headrace needs: {text}")
                 return HeadraceError(f"{where}: {text}")
             case _:
                 return StoreUnavailable(f"{where} does not answer ({type(error).__name__})")

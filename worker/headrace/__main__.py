@@ -1,0 +1,5 @@
+"""``python -m headrace`` is the command ``headrace``."""
+
+from headrace.cli.main import app
+
+app(prog_name="headrace")

@@ -1,0 +1,52 @@
+"""Entry point of the command ``headrace``."""
+
+from __future__ import annotations
+
+from importlib.metadata import version as installed_version
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from headrace.cli import job, topology, worker
+from headrace.cli.output import Exit
+from headrace.cli.status import status
+
+_USAGE = 2
+
+
+class _Group(TyperGroup):
+    """Usage errors end with code 1: 2 means that a person cancelled."""
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return super().main(*args, **kwargs)
+        except SystemExit as ending:
+            if ending.code == _USAGE:
+                raise SystemExit(Exit.ERROR) from None
+            raise
+
+
+app = typer.Typer(
+    name="headrace",
+    cls=_Group,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    rich_markup_mode=None,
+    help="Delayed-job queues on Redis: run workers, enqueue jobs, look after versions.",
+)
+app.add_typer(worker.app, name="worker")
+app.add_typer(topology.app, name="topology")
+app.add_typer(job.app, name="job")
+app.command("status")(status)
+
+
+@app.command()
+def version() -> None:
+    """Print the version of Headrace."""
+    print(installed_version("headrace"))
+
+
+if __name__ == "__main__":
+    app()

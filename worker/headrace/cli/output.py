@@ -1,0 +1,137 @@
+"""How every command speaks: tables or JSON on stdout, errors on stderr, and exit codes that scripts can rely on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from enum import IntEnum, StrEnum
+from typing import Annotated, Any, NoReturn, TypeVar
+
+import typer
+from pydantic import ValidationError
+
+from headrace.connection import ConnectionSettings, explain
+from headrace.errors import AccessDenied, HeadraceError, NotDrained
+from headrace.stores import Store
+
+T = TypeVar("T")
+
+
+class Exit(IntEnum):
+    """Exit codes."""
+
+    OK = 0
+    ERROR = 1
+    CANCELLED = 2
+    UNCHANGED = 3
+    AUTHENTICATION = 4
+    PENDING = 8
+
+
+class Format(StrEnum):
+    """Forms of output."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+OutputOption = Annotated[Format, typer.Option("--output", "-o", help="Form of the output.")]
+UrlOption = Annotated[
+    str | None,
+    typer.Option(
+        "--redis-url", help="URL of the store, without a password [env: HEADRACE_REDIS_URL].", show_default=False
+    ),
+]
+UrlFileOption = Annotated[
+    str | None,
+    typer.Option(
+        "--redis-url-file", help="File that holds the URL [env: HEADRACE_REDIS_URL_FILE].", show_default=False
+    ),
+]
+PrefixOption = Annotated[
+    str | None, typer.Option("--prefix", help="Prefix of all keys [env: HEADRACE_PREFIX].", show_default=False)
+]
+
+
+def fail(message: str, code: Exit = Exit.ERROR) -> NoReturn:
+    """Print an error and end with ``code``."""
+    print(f"Error: {message}", file=sys.stderr)
+    raise typer.Exit(code)
+
+
+def chosen(redis_url: str | None, redis_url_file: str | None, prefix: str | None) -> dict[str, Any]:
+    """Return the connection settings that were given on the command line, which win over the environment."""
+    if redis_url is not None and redis_url_file is not None:
+        fail("--redis-url and --redis-url-file exclude each other; give one")
+    given: dict[str, Any] = {}
+    if redis_url is not None:
+        given.update(redis_url=redis_url, redis_url_file=None)
+    if redis_url_file is not None:
+        given["redis_url_file"] = redis_url_file
+    if prefix is not None:
+        given["prefix"] = prefix
+    return given
+
+
+def with_store(given: dict[str, Any], act: Callable[[Store], Awaitable[T]]) -> T:
+    """Run ``act`` on the store; errors become messages and exit codes."""
+
+    async def run() -> T:
+        store = ConnectionSettings(**given).open_store()
+        try:
+            return await act(store)
+        finally:
+            await store.close()
+
+    try:
+        return asyncio.run(run())
+    except (ValidationError, HeadraceError) as error:
+        report(error)
+
+
+def report(error: ValidationError | HeadraceError) -> NoReturn:
+    """End with the message and the exit code of an error."""
+    if isinstance(error, ValidationError):
+        fail("\n".join(explain(error)))
+    code = Exit.ERROR
+    if isinstance(error, AccessDenied):
+        code = Exit.AUTHENTICATION
+    elif isinstance(error, NotDrained) and error.reason != "DeadLettersRemain":
+        code = Exit.PENDING  # jobs run dry by themselves; dead letters need somebody
+    fail(str(error), code)
+
+
+def show(form: Format, data: Any, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Print ``data`` as JSON, or ``rows`` as a table under ``columns``."""
+    if form is Format.JSON:
+        print(json.dumps(data, indent=2, ensure_ascii=False))
+        return
+    cells = [[*columns], *([_cell(value) for value in row] for row in rows)]
+    widths = [max(len(row[n]) for row in cells) for n in range(len(columns))]
+    for row in cells:
+        print("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value)
+
+
+def age(ms: int | None) -> str | None:
+    """Return a duration for people: 850ms, 42s, 3m, 5h, 12d."""
+    if ms is None:
+        return None
+    for limit, divisor, unit in (
+        (1000, 1, "ms"),
+        (120_000, 1000, "s"),
+        (7_200_000, 60_000, "m"),
+        (172_800_000, 3_600_000, "h"),
+    ):
+        if ms < limit:
+            return f"{max(0, ms) // divisor}{unit}"
+    return f"{ms // 86_400_000}d"
