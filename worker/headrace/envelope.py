@@ -35,6 +35,7 @@ _BODY = struct.Struct(">BBIHBB")
 _RECORD = struct.Struct(">QQBBIHBB")
 _SIZE = struct.Struct(">H")
 _json = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
+_from_json = json.JSONDecoder().decode
 
 
 def encode_body(
@@ -98,7 +99,7 @@ def decode_record(stored_id: bytes, record: bytes, changes: bytes, *, queue: str
         decode_id(stored_id),
         queue,
         record[_RECORD.size : position].decode(),
-        data if flags & RAW_PAYLOAD else json.loads(data),
+        data if flags & RAW_PAYLOAD else _from_json(data.decode()),
         created_at,
         run_at,
         version,

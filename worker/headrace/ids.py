@@ -7,7 +7,6 @@ holds golden vectors). It is taken over the text, so the stored form may change 
 from __future__ import annotations
 
 import re
-from uuid import UUID
 from zlib import crc32
 
 import uuid_utils
@@ -68,7 +67,9 @@ def encode_id(job_id: str) -> bytes:
 def decode_id(stored: bytes) -> str:
     """Return the id's text; the reverse of `encode_id`."""
     if len(stored) == 16:
-        return str(UUID(bytes=stored))
+        # A third of the time that the UUID class takes; one of the larger costs of a claim otherwise.
+        digits = stored.hex()
+        return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
     if len(stored) == 17 and stored[0] == 0:
         return stored[1:].decode()
     return stored.decode()
