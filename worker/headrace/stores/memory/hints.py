@@ -102,11 +102,15 @@ class Waiters:
         self._lock = lock
         self._queue = queue
         self._waiting: OrderedDict[_Waiter, None] = OrderedDict()
+        self._calls = 0
 
     async def wait(self, queues: Sequence[str], timeout: float) -> Hint | None:
         """Wait at most ``timeout`` seconds for a hint of one of the queues."""
         with self._lock:
-            if (hint := self._pop(queues)) is not None:
+            # Each call begins with another queue, or one starves the rest.
+            self._calls += 1
+            first = self._calls % len(queues)
+            if (hint := self._pop((*queues[first:], *queues[:first]))) is not None:
                 return hint
             waiter = _Waiter(queues)
             self._waiting[waiter] = None
@@ -148,16 +152,12 @@ class Waiters:
             self._queue(hint.queue).hot.setdefault(hint, 0)
 
     def _pop(self, queues: Sequence[str]) -> Hint | None:
-        oldest: PartitionRef | None = None
-        since = 0
         for queue in queues:
             hints = self._queue(queue)
             if hints.rearm:
                 hints.rearm = False
                 return queue
-            ref = hints.first()
-            if ref is not None and (oldest is None or hints.hot[ref] < since):
-                oldest, since = ref, hints.hot[ref]
-        if oldest is not None:
-            del self._queue(oldest.queue).hot[oldest]
-        return oldest
+            if (ref := hints.first()) is not None:
+                del hints.hot[ref]
+                return ref
+        return None
