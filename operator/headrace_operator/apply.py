@@ -1,0 +1,206 @@
+"""Runs the steps of a plan: the only place that changes anything in Redis or in the API server."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from headrace import lifecycle
+from headrace.errors import NotDrained, TopologyConflict, UnknownQueue, UnknownVersion, VersionActive, VersionNotHigher
+from headrace.stores.base import Store
+from headrace.topology import PartitionRef, Topology
+from headrace_operator import steps
+from headrace_operator.api.names import (
+    GROUP_VERSION,
+    OPERATOR,
+    QUEUE_LABEL,
+    QUEUE_VERSION_KIND,
+    SCALER,
+    queue_version_name,
+)
+from headrace_operator.kube import ApiError, Kube, core, deployments, queue_versions
+from headrace_operator.memory import Memory, QueueMemory
+from headrace_operator.observed import QueueObject, ownership
+from headrace_operator.reasons import Finding, Reason
+from headrace_operator.render import labels, owner_reference
+
+
+class Outdated(Exception):
+    """Something changed since it was observed: observe and plan again."""
+
+
+class Refused(Exception):
+    """A step cannot be done until somebody acts, or an object is gone; ``finding`` says what."""
+
+    def __init__(self, finding: Finding) -> None:
+        super().__init__(finding.message)
+        self.finding = finding
+
+
+class Applier:
+    """Runs single steps. ``new_marker`` returns a fresh mark for an empty Redis."""
+
+    def __init__(self, kube: Kube, memory: Memory, new_marker: Callable[[], str] = lambda: str(uuid.uuid4())) -> None:
+        self._kube = kube
+        self._memory = memory
+        self._new_marker = new_marker
+
+    async def run(self, step: steps.Step, queue: QueueObject, store: Store | None) -> None:
+        """Run one step for ``queue``, whose topology lives in ``store``.
+
+        Raises Outdated, Refused, ApiError, ApiUnavailable, and the errors of the store.
+        """
+        memory = self._memory.of(queue.uid)
+        try:
+            if store is not None and await self._change_redis(step, queue, store, memory):
+                return
+            await self._change_objects(step, queue, memory)
+        except (VersionNotHigher, TopologyConflict, UnknownQueue, UnknownVersion, VersionActive) as error:
+            raise Outdated(str(error)) from error
+        except ApiError as error:
+            if error.status in (404, 409):
+                raise Outdated(str(error)) from error
+            if error.status in (400, 422) and isinstance(step, steps.CreateWorkers | steps.ApplyWorkers):
+                text = f"the API server refuses the worker Deployment: {error.message}; correct spec.workers"
+                raise Refused(Finding(Reason.INVALID_WORKERS, text)) from error
+            if error.status in (400, 403, 422):
+                raise Refused(Finding(Reason.API_REFUSED, str(error))) from error
+            raise
+
+    async def _change_redis(self, step: steps.Step, queue: QueueObject, store: Store, memory: QueueMemory) -> bool:
+        """Run a step that changes Redis; False if it is none."""
+        name = queue.queue_name
+        match step:
+            case steps.WriteMarker(marker=marker):
+                await store.write_marker(marker or self._new_marker())
+            case steps.RestoreTopology(expected_epoch=expected, topology=topology):
+                await _restore(store, expected, topology)
+                memory.settled_epoch = topology.epoch
+            case steps.Configure(settings=settings, owner=owner):
+                memory.settled_epoch = (await lifecycle.configure(store, name, settings, owner)).epoch
+            case steps.Settle(topology=topology):
+                for version in topology.older:
+                    for ref in topology.refs(version):
+                        await store.settle(ref, topology)
+                await lifecycle.finish_promote(store, topology)
+                memory.settled_epoch = topology.epoch
+            case steps.Provision(current=current, version=version, partitions=partitions):
+                target = (
+                    Topology.created(name, version, partitions)
+                    if current is None
+                    else current.promoted(version, partitions)
+                )
+                for ref in target.refs(version):
+                    await store.install(ref, target, partitions)
+            case steps.Discard(version=version, partitions=partitions):
+                for number in range(partitions):
+                    await store.discard(PartitionRef(name, version, number))
+            case steps.Promote(version=version, partitions=partitions, settings=settings, owner=owner):
+                promoted = await lifecycle.promote(store, name, version, partitions, settings=settings, owner=owner)
+                memory.settled_epoch = promoted.epoch
+            case steps.CloseDrained(topology=topology, version=version):
+                await lifecycle.close_drained(store, topology, version)
+            case steps.Complete(version=version):
+                await _complete(store, name, version, memory)
+            case _:
+                return False
+        return True
+
+    async def _change_objects(self, step: steps.Step, queue: QueueObject, memory: QueueMemory) -> None:
+        versions, workers = queue_versions(queue.namespace), deployments(queue.namespace)
+        match step:
+            case steps.CreateQueueVersion(version=version, partitions=partitions):
+                await self._create_queue_version(queue, version, partitions)
+            case steps.AdoptQueueVersion(name=name, uid=uid):
+                body = {"metadata": {"uid": uid, "ownerReferences": [owner_reference(queue)]}}
+                await self._kube.merge(f"{versions}/{name}", body, manager=OPERATOR)
+            case steps.ReportQueueVersion(name=name, status=status):
+                report = status.model_dump(mode="json", by_alias=True)
+                await self._kube.merge(f"{versions}/{name}/status", {"status": report}, manager=OPERATOR)
+            case steps.DeleteQueueVersion(name=name, uid=uid):
+                await self._kube.delete(f"{versions}/{name}", uid=uid)
+            case steps.CreateServiceAccount(body=body):
+                await self._create_service_account(queue, body)
+            case steps.CreateWorkers(body=body):
+                created = {**body, "spec": {**body["spec"], "replicas": 0}}
+                await self._kube.create(workers, created, manager=SCALER)
+            case steps.ApplyWorkers(body=body, uid=uid):
+                await self._apply_workers(f"{workers}/{body['metadata']['name']}", body, uid, memory)
+            case steps.ReleaseWorkers(name=name, managed_fields=managed, resource_version=seen):
+                fields = {"metadata": {"managedFields": list(managed), "resourceVersion": seen}}
+                await self._kube.merge(f"{workers}/{name}", fields, manager=OPERATOR)
+            case steps.Scale(name=name, replicas=replicas, resource_version=seen):
+                scale = {"metadata": {"resourceVersion": seen}, "spec": {"replicas": replicas}}
+                await self._kube.merge(f"{workers}/{name}/scale", scale, manager=SCALER)
+            case steps.DeleteWorkers(name=name, uid=uid):
+                await self._kube.delete(f"{workers}/{name}", uid=uid)
+            case _:
+                raise TypeError(f"unknown step {type(step).__name__}, or no store for it")
+
+    async def _create_queue_version(self, queue: QueueObject, version: int, partitions: int) -> None:
+        name, path = queue_version_name(queue.name, version), queue_versions(queue.namespace)
+        body = {
+            "apiVersion": GROUP_VERSION,
+            "kind": QUEUE_VERSION_KIND,
+            "metadata": {
+                "name": name,
+                "namespace": queue.namespace,
+                "labels": labels(queue) | {"app.kubernetes.io/component": "version"},
+                "ownerReferences": [owner_reference(queue)],
+            },
+            "spec": {
+                "queueRef": queue.name,
+                "queueName": queue.queue_name,
+                "version": version,
+                "partitions": partitions,
+            },
+        }
+        try:
+            await self._kube.create(path, body, manager=OPERATOR)
+        except ApiError as error:
+            if error.status != 409 or (found := await self._kube.find(f"{path}/{name}")) is None:
+                raise
+            whose = ownership(found, queue.name, queue.uid)
+            if whose == "ours":  # somebody took its label away, so it was not listed
+                own = {"metadata": {"uid": found["metadata"]["uid"], "labels": {QUEUE_LABEL: queue.name}}}
+                await self._kube.merge(f"{path}/{name}", own, manager=OPERATOR)
+            elif whose == "dying":
+                text = f"QueueVersion {name} of an earlier Queue {queue.name} is being deleted"
+                raise Refused(Finding(Reason.WAITING_FOR_DELETION, text)) from error
+            else:
+                text = f"QueueVersion {name} is not this Queue's; delete it, or set spec.version to a higher number"
+                raise Refused(Finding(Reason.QUEUE_VERSION_CONFLICT, text)) from error
+
+    async def _create_service_account(self, queue: QueueObject, body: Mapping[str, Any]) -> None:
+        try:
+            await self._kube.create(core("serviceaccounts", queue.namespace), body, manager=OPERATOR)
+        except ApiError as error:
+            if error.status != 409:  # there is one: it is used as it is, whoever made it
+                raise
+
+    async def _apply_workers(self, path: str, body: Mapping[str, Any], uid: str, memory: QueueMemory) -> None:
+        before = await self._kube.get(path)
+        # The uid makes the server refuse if another object has taken the name since.
+        guarded = {**body, "metadata": {**body["metadata"], "uid": uid}}
+        after = await self._kube.apply(path, guarded, manager=OPERATOR)
+        unchanged = before["metadata"]["resourceVersion"] == after["metadata"]["resourceVersion"]
+        memory.applied = after["metadata"]["resourceVersion"] if unchanged else None
+
+
+async def _restore(store: Store, expected: int, topology: Topology) -> None:
+    for ref in topology.refs(topology.active):
+        await store.install(ref, topology, topology.partitions)
+    if not await store.write_topology(expected, topology):
+        raise Outdated(f"queue {topology.queue!r}: somebody else wrote the topology")
+    await lifecycle.finish_promote(store, topology)
+
+
+async def _complete(store: Store, queue: str, version: int, memory: QueueMemory) -> None:
+    try:
+        completed = await lifecycle.complete(store, queue, version)
+    except NotDrained as error:
+        raise Outdated(str(error)) from error
+    # Removing a version touches no other partition: what was settled stays so, unless somebody else wrote as well.
+    if memory.settled_epoch is not None and completed.epoch <= memory.settled_epoch + 2:
+        memory.settled_epoch = completed.epoch

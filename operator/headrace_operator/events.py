@@ -1,0 +1,79 @@
+"""Kubernetes Events about Queues, each told once while it stays true."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from headrace_operator.api.names import GROUP_VERSION, OPERATOR, QUEUE_KIND
+from headrace_operator.kube import ApiError, ApiUnavailable, Body, Kube, core
+from headrace_operator.observed import QueueObject
+from headrace_operator.reasons import Event
+
+QUIET_SECONDS = 600.0
+"""The same event is told again, with its count raised, after this time at the earliest."""
+_LONGEST_MESSAGE = 1024
+_REMEMBERED = 4096
+
+log = logging.getLogger("headrace.operator.events")
+
+
+class Recorder:
+    """Writes Events. ``clock``: monotonic seconds. A failure is logged, never raised: an Event decides nothing."""
+
+    def __init__(self, kube: Kube, clock: Callable[[], float]) -> None:
+        self._kube = kube
+        self._clock = clock
+        self._told: dict[str, tuple[float, int]] = {}
+
+    async def tell(self, queue: QueueObject, event: Event) -> None:
+        """Write ``event`` about ``queue``, unless the same was written a short time ago."""
+        identity = "\n".join((queue.uid, event.type, event.reason, event.message))
+        name = f"{queue.name}.{hashlib.sha256(identity.encode()).hexdigest()[:16]}"
+        last, count = self._told.get(name, (float("-inf"), 0))
+        if self._clock() - last < QUIET_SECONDS:
+            return
+        if len(self._told) >= _REMEMBERED:
+            self._told.pop(next(iter(self._told)))
+        self._told[name] = (self._clock(), count + 1)
+        log.info("%s/%s: %s: %s", queue.namespace, queue.name, event.reason, event.message)
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        path = core("events", queue.namespace)
+        try:
+            try:
+                await self._kube.create(path, _body(queue, event, name, now), manager=OPERATOR)
+            except ApiError as error:
+                if error.status != 409:
+                    raise
+                again = {"count": count + 1, "lastTimestamp": now}
+                await self._kube.merge(f"{path}/{name}", again, manager=OPERATOR)
+        except (ApiError, ApiUnavailable) as error:
+            log.warning(
+                "%s/%s: the event %s could not be written: %s", queue.namespace, queue.name, event.reason, error
+            )
+
+
+def _body(queue: QueueObject, event: Event, name: str, now: str) -> Body:
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": name, "namespace": queue.namespace},
+        "involvedObject": {
+            "apiVersion": GROUP_VERSION,
+            "kind": QUEUE_KIND,
+            "namespace": queue.namespace,
+            "name": queue.name,
+            "uid": queue.uid,
+            "resourceVersion": queue.resource_version,
+        },
+        "type": event.type,
+        "reason": event.reason,
+        "message": event.message[:_LONGEST_MESSAGE],
+        "source": {"component": OPERATOR},
+        "reportingComponent": OPERATOR,
+        "firstTimestamp": now,
+        "lastTimestamp": now,
+        "count": 1,
+    }

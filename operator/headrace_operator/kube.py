@@ -1,0 +1,192 @@
+"""The Kubernetes API as a few asynchronous calls on plain dicts.
+
+The synchronous client runs in one bounded executor. It never retries by itself, and every call has a time limit:
+whoever calls decides what a failure means.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import threading
+from collections.abc import AsyncIterator, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from urllib.parse import urlencode
+
+import kubernetes.client
+import kubernetes.config
+import urllib3
+from kubernetes.client.exceptions import ApiException
+
+from headrace_operator.api.names import API_VERSION, GROUP
+
+Body = dict[str, Any]
+MERGE, APPLY = "application/merge-patch+json", "application/apply-patch+yaml"
+CONNECT_SECONDS, READ_SECONDS = 5.0, 20.0
+PAGE = 500
+
+
+class ApiError(Exception):
+    """The API server refused a call. ``status``: HTTP status; the message is the server's, with method and path."""
+
+    def __init__(self, method: str, path: str, status: int, message: str) -> None:
+        super().__init__(f"{method} {path}: {status} {message}")
+        self.status = status
+        self.message = message
+
+
+class ApiUnavailable(Exception):
+    """The API server gave no answer; whether the call was carried out is unknown."""
+
+
+def load_configuration() -> kubernetes.client.Configuration:
+    """Return the access to the API: the file in KUBECONFIG if that is set, else the Pod's service account.
+
+    Raises kubernetes.config.ConfigException if there is neither.
+    """
+    configuration = kubernetes.client.Configuration()
+    if os.environ.get("KUBECONFIG"):
+        kubernetes.config.load_kube_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+    else:
+        kubernetes.config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+    configuration.retries = False
+    return configuration
+
+
+def collection(group: str, version: str, plural: str, namespace: str | None) -> str:
+    """Return the path of a collection; ``group`` "" is the core group, ``namespace`` None all namespaces."""
+    root = f"/apis/{group}/{version}" if group else f"/api/{version}"
+    return f"{root}/namespaces/{namespace}/{plural}" if namespace is not None else f"{root}/{plural}"
+
+
+def queues(namespace: str | None) -> str:
+    """Return the path of the Queues of a namespace (None: of all)."""
+    return collection(GROUP, API_VERSION, "queues", namespace)
+
+
+def queue_versions(namespace: str | None) -> str:
+    """Return the path of the QueueVersions of a namespace (None: of all)."""
+    return collection(GROUP, API_VERSION, "queueversions", namespace)
+
+
+def deployments(namespace: str | None) -> str:
+    """Return the path of the Deployments of a namespace (None: of all)."""
+    return collection("apps", "v1", "deployments", namespace)
+
+
+def core(plural: str, namespace: str | None) -> str:
+    """Return the path of a core collection of a namespace (None: of all)."""
+    return collection("", "v1", plural, namespace)
+
+
+class Kube:
+    """Calls to one API server. Close it when done.
+
+    ``configure`` gives the access anew when the server answers 401, because tokens are renewed in their file.
+    """
+
+    def __init__(
+        self, configure: Callable[[], kubernetes.client.Configuration] = load_configuration, *, threads: int = 16
+    ) -> None:
+        self._configure = configure
+        self._lock = threading.Lock()
+        self._client = kubernetes.client.ApiClient(configure())
+        self._executor = ThreadPoolExecutor(threads, thread_name_prefix="kube")
+
+    async def close(self) -> None:
+        """Wait for calls under way and close the connections."""
+        await asyncio.to_thread(self._executor.shutdown)
+        self._client.rest_client.pool_manager.clear()
+
+    async def get(self, path: str) -> Body:
+        """Return what is at ``path``. Raises ApiError (404: not there) and ApiUnavailable, as every call here."""
+        return await self._call("GET", path)
+
+    async def find(self, path: str) -> Body | None:
+        """Return what is at ``path``, None if there is nothing."""
+        try:
+            return await self.get(path)
+        except ApiError as error:
+            if error.status == 404:
+                return None
+            raise
+
+    async def items(self, path: str, *, labels: str = "") -> AsyncIterator[Body]:
+        """Yield the objects of a collection, read in pages."""
+        query = {"limit": str(PAGE)} | ({"labelSelector": labels} if labels else {})
+        while True:
+            page = await self.get(f"{path}?{urlencode(query)}")
+            for item in page["items"]:
+                yield item
+            if not (token := page["metadata"].get("continue")):
+                return
+            query["continue"] = token
+
+    async def create(self, path: str, body: Mapping[str, Any], *, manager: str) -> Body:
+        """Create an object in the collection ``path`` as field manager ``manager``."""
+        return await self._call("POST", f"{path}?fieldManager={manager}", dict(body))
+
+    async def merge(self, path: str, body: Mapping[str, Any], *, manager: str) -> Body:
+        """Merge ``body`` into the object at ``path``."""
+        return await self._call("PATCH", f"{path}?fieldManager={manager}", dict(body), MERGE)
+
+    async def apply(self, path: str, body: Mapping[str, Any], *, manager: str) -> Body:
+        """Server-side apply ``body`` as the object at ``path``, taking over fields of other managers."""
+        return await self._call("PATCH", f"{path}?fieldManager={manager}&force=true", dict(body), APPLY)
+
+    async def delete(self, path: str, *, uid: str) -> None:
+        """Delete the object at ``path`` if it has ``uid``; nothing happens if it is gone."""
+        options = {"propagationPolicy": "Background", "preconditions": {"uid": uid}}
+        try:
+            await self._call("DELETE", path, options)
+        except ApiError as error:
+            if error.status != 404:
+                raise
+
+    async def _call(self, method: str, path: str, body: Body | None = None, content: str = "application/json") -> Body:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._executor, self._request, method, path, body, content)
+
+    def _request(self, method: str, path: str, body: Body | None, content: str) -> Body:
+        client = self._client
+        status, data = self._send(client, method, path, body, content)
+        if status == 401:
+            with self._lock:
+                if self._client is client:
+                    self._client = kubernetes.client.ApiClient(self._configure())
+            status, data = self._send(self._client, method, path, body, content)
+        if status >= 400:
+            raise ApiError(method, path.partition("?")[0], status, _message(data))
+        answer: Body = json.loads(data)
+        return answer
+
+    @staticmethod
+    def _send(
+        client: kubernetes.client.ApiClient, method: str, path: str, body: Body | None, content: str
+    ) -> tuple[int, bytes]:
+        headers = {"Accept": "application/json", "User-Agent": "headrace-operator"}
+        if body is not None:
+            headers["Content-Type"] = content
+        client.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
+        pool: urllib3.PoolManager = client.rest_client.pool_manager
+        try:
+            response = pool.request(
+                method,
+                client.configuration.host + path,
+                body=None if body is None else json.dumps(body).encode(),
+                headers=headers,
+                timeout=urllib3.Timeout(connect=CONNECT_SECONDS, read=READ_SECONDS),
+                retries=False,
+            )
+        except (urllib3.exceptions.HTTPError, ApiException) as error:
+            raise ApiUnavailable(f"{method} {path.partition('?')[0]}: {type(error).__name__}") from error
+        return response.status, response.data
+
+
+def _message(data: bytes) -> str:
+    try:
+        return str(json.loads(data)["message"])
+    except (ValueError, KeyError, TypeError):
+        return data[:500].decode(errors="replace")

@@ -1,0 +1,35 @@
+"""What this process remembers of each Queue between passes. All of it may be lost at any time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class QueueMemory:
+    """Facts about one Queue, by its uid.
+
+    ``settled_epoch``: the topology with which all partitions were last made to agree. ``applied``: resourceVersion of
+    the worker Deployment after which applying the same again changed nothing. ``measured_at``: clock of the last
+    status write that carried measurements. ``failures``: passes in a row that failed.
+    """
+
+    settled_epoch: int | None = None
+    applied: str | None = None
+    measured_at: float = float("-inf")
+    failures: int = 0
+
+
+class Memory:
+    """The facts of all Queues."""
+
+    def __init__(self) -> None:
+        self._queues: dict[str, QueueMemory] = {}
+
+    def of(self, uid: str) -> QueueMemory:
+        """Return what is remembered of the Queue with ``uid``, new if nothing is."""
+        return self._queues.setdefault(uid, QueueMemory())
+
+    def forget(self, uid: str) -> None:
+        """Forget a Queue that is gone."""
+        self._queues.pop(uid, None)

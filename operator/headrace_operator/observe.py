@@ -1,0 +1,165 @@
+"""Reads everything that a plan is made from: the Queue and its objects from the API server, the queue from Redis."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from datetime import datetime
+
+from headrace.errors import HeadraceError
+from headrace.stores.base import Counts, Store
+from headrace.topology import PartitionRef, Topology
+from headrace_operator.api.names import QUEUE_LABEL, workers_name
+from headrace_operator.api.queue_version import QueueVersionSpec, QueueVersionStatus
+from headrace_operator.connection import Connected, Connections, problem
+from headrace_operator.kube import ApiError, Body, Kube, core, deployments, queue_versions, queues
+from headrace_operator.memory import Memory
+from headrace_operator.observed import (
+    Backend,
+    ConnectionProblem,
+    Observed,
+    QueueObject,
+    QueueVersionObject,
+    WorkersObject,
+    ownership,
+)
+from headrace_operator.planning.versions import ENDED
+from headrace_operator.reasons import Finding, Reason
+
+REDIS_SECONDS = 15.0
+"""Longest time that reading one queue from Redis may take."""
+_UNENDED_PROMOTED = ("Active", "Draining", "Drained")
+
+
+class Observer:
+    """Makes one `Observed` per pass. ``now``: time of day, in UTC."""
+
+    def __init__(
+        self, kube: Kube, connections: Connections, memory: Memory, cluster: str, now: Callable[[], datetime]
+    ) -> None:
+        self._kube = kube
+        self._connections = connections
+        self._memory = memory
+        self._cluster = cluster
+        self._now = now
+
+    async def observe(self, namespace: str, name: str) -> tuple[Observed, Store | None] | None:
+        """Return what is there, and the open store; None if the Queue is gone or going.
+
+        Raises ApiError and ApiUnavailable.
+        """
+        body = await self._kube.find(f"{queues(namespace)}/{name}")
+        if body is None or "deletionTimestamp" in body["metadata"]:
+            return None
+        queue = QueueObject.parse(body)
+        versions = await self._versions(queue)
+        workers = await self._workers(queue)
+        owner = {"cluster": self._cluster, "namespace": namespace, "name": name, "uid": queue.uid}
+        memory = self._memory.of(queue.uid)
+        backend, store = await self._backend(queue, versions, owner)
+        seen = Observed(queue, versions, backend, workers, owner, self._now(), memory.settled_epoch, memory.applied)
+        return seen, store
+
+    async def _versions(self, queue: QueueObject) -> tuple[QueueVersionObject, ...]:
+        path = queue_versions(queue.namespace)
+        found = [
+            _queue_version(body, queue) async for body in self._kube.items(path, labels=f"{QUEUE_LABEL}={queue.name}")
+        ]
+        return tuple(version for version in found if version is not None)
+
+    async def _workers(self, queue: QueueObject) -> WorkersObject | None:
+        body = await self._kube.find(f"{deployments(queue.namespace)}/{workers_name(queue.name)}")
+        return None if body is None else WorkersObject(body, ownership(body, queue.name, queue.uid))
+
+    async def _backend(
+        self, queue: QueueObject, versions: tuple[QueueVersionObject, ...], owner: Mapping[str, str]
+    ) -> tuple[Backend | ConnectionProblem, Store | None]:
+        if queue.spec is None:
+            return ConnectionProblem(Finding(Reason.INVALID_SPEC, queue.problem), stalled=True), None
+        connected = await self._connections.connect(queue.namespace, queue.uid, queue.spec)
+        if isinstance(connected, ConnectionProblem):
+            return connected, None
+        try:
+            async with asyncio.timeout(REDIS_SECONDS):
+                backend = await self._read(connected, queue, versions, owner)
+        except TimeoutError:
+            self._connections.failed(queue.namespace, connected)
+            text = f"redis {connected.endpoint} did not answer within {REDIS_SECONDS:g} s"
+            return ConnectionProblem(Finding(Reason.UNREACHABLE, text)), None
+        except HeadraceError as error:
+            self._connections.failed(queue.namespace, connected)
+            return problem(error), None
+        except ValueError as error:
+            return ConnectionProblem(Finding(Reason.TOPOLOGY_UNREADABLE, str(error)), stalled=True), None
+        return backend, connected.store
+
+    async def _read(
+        self,
+        connected: Connected,
+        queue: QueueObject,
+        versions: tuple[QueueVersionObject, ...],
+        owner: Mapping[str, str],
+    ) -> Backend:
+        marker = await connected.store.read_marker()
+        topology = await connected.store.read_topology(queue.queue_name)
+        counts = await _counts(connected.store, queue, _worth_counting(queue, versions, topology))
+        alive = None
+        if topology is not None and dict(topology.owner) != dict(owner):
+            alive = await self._alive(topology.owner, owner)
+        return Backend(connected.endpoint, marker, topology, counts, alive, connected.secret, connected.url)
+
+    async def _alive(self, theirs: Mapping[str, str], ours: Mapping[str, str]) -> bool | None:
+        """Whether the Queue that owns the topology exists; None if it cannot be looked up from here."""
+        if theirs.get("cluster") != ours["cluster"] or not theirs.get("namespace") or not theirs.get("name"):
+            return None
+        try:
+            body = await self._kube.find(f"{queues(theirs['namespace'])}/{theirs['name']}")
+        except ApiError as error:
+            if error.status == 403:
+                return None
+            raise
+        return body is not None and body["metadata"]["uid"] == theirs.get("uid")
+
+
+async def read_cluster_uid(kube: Kube) -> str:
+    """Return the identity of the cluster: the uid of its kube-system namespace."""
+    body = await kube.get(f"{core('namespaces', None)}/kube-system")
+    return str(body["metadata"]["uid"])
+
+
+def _queue_version(body: Body, queue: QueueObject) -> QueueVersionObject | None:
+    metadata = body["metadata"]
+    try:
+        spec = QueueVersionSpec.model_validate(body["spec"])
+        status = QueueVersionStatus.model_validate(body.get("status", {}))
+    except ValueError:
+        return None  # not made by us; creating ours will say so
+    return QueueVersionObject(metadata["name"], metadata["uid"], spec, status, ownership(body, queue.name, queue.uid))
+
+
+def _worth_counting(
+    queue: QueueObject, versions: tuple[QueueVersionObject, ...], topology: Topology | None
+) -> dict[int, int]:
+    """Return versions with their partitions: those of the topology, and those that should be in it."""
+    wanted = {} if topology is None else {n: version.partitions for n, version in topology.versions.items()}
+    for version in versions:
+        phase = version.status.phase
+        if phase in _UNENDED_PROMOTED or (topology is None and phase not in ENDED):
+            wanted[version.version] = max(version.spec.partitions, wanted.get(version.version, 0))
+    status = queue.status
+    if topology is None and status.active_version is not None and status.active_partitions is not None:
+        wanted.setdefault(status.active_version, status.active_partitions)
+    return wanted
+
+
+async def _counts(store: Store, queue: QueueObject, wanted: Mapping[int, int]) -> dict[int, dict[int, Counts]]:
+    refs = [
+        PartitionRef(queue.queue_name, version, number)
+        for version, partitions in wanted.items()
+        for number in range(partitions)
+    ]
+    counts: dict[int, dict[int, Counts]] = {}
+    if refs:
+        for ref, count in zip(refs, await store.counts(refs), strict=True):
+            counts.setdefault(ref.version, {})[ref.partition] = count
+    return counts

@@ -1,0 +1,5 @@
+"""Decides what to do next about one Queue: pure functions from what was observed to steps and findings."""
+
+from headrace_operator.planning.plan import Plan, plan
+
+__all__ = ["Plan", "plan"]

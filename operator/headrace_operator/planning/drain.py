@@ -1,0 +1,80 @@
+"""Older versions: close what is empty, complete what is closed, and say what the rest waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from headrace.lifecycle import undrained_reason
+from headrace.stores.base import Counts
+from headrace.topology import Topology
+from headrace_operator.observed import Backend
+from headrace_operator.reasons import Finding, Reason, normal
+from headrace_operator.steps import CloseDrained, Complete, Settle, Step
+
+
+def drain(backend: Backend, topology: Topology) -> tuple[list[Step], Finding | None]:
+    """Return the steps that older versions need, and what the oldest one waits for (None: nothing drains)."""
+    steps: list[Step] = []
+    finding: Finding | None = None
+    for version in topology.older:
+        counts = backend.counts.get(version, {})
+        told = normal(Reason.COMPLETED, f"v{version} is drained and removed")
+        if topology.versions[version].state == "removing":
+            steps.append(Complete(version, event=told))
+            continue
+        if any(count.state == "active" for count in counts.values()):
+            steps.append(Settle(topology))
+            continue
+        if any(count.state == "draining" and count.live == 0 for count in counts.values()):
+            steps.append(CloseDrained(topology, version))
+            continue
+        waiting = undrained_reason(counts)
+        if waiting is None:
+            steps.append(Complete(version, event=told))
+            continue
+        finding = finding or Finding(Reason(waiting), _message(version, counts, waiting))
+    if finding is None and topology.older:
+        finding = Finding(Reason.CLIENTS_MAY_RETRY, f"v{topology.older[0]} is drained and being removed")
+    return steps, finding
+
+
+def drained(counts: Mapping[int, Counts]) -> bool:
+    """Whether every partition is proven empty."""
+    return bool(counts) and all(count.state in ("closed", "tombstone") for count in counts.values())
+
+
+def next_look_ms(backend: Backend) -> int | None:
+    """Return after how many milliseconds the draining versions are worth another look; None if none drains.
+
+    Between 1 and 30 s: soon while jobs run or wait, later if everything left is due later or dead.
+    """
+    topology = backend.topology
+    if topology is None or not topology.older:
+        return None
+    soonest = 30_000
+    for version in topology.older:
+        for count in backend.counts.get(version, {}).values():
+            if count.live - count.scheduled - count.retry > 0 or count.state == "active":
+                return 1_500
+            if count.next_due_at is not None and count.live:
+                soonest = min(soonest, max(1_500, count.next_due_at - count.now))
+        if undrained_reason(backend.counts.get(version, {})) in (None, "ClientsMayRetry"):
+            return 1_000
+    return soonest
+
+
+def _message(version: int, counts: Mapping[int, Counts], waiting: str) -> str:
+    totals: dict[str, int] = {}
+    for count in counts.values():
+        for state, size in count.nonempty().items():
+            totals[state] = totals.get(state, 0) + size
+    held = ", ".join(f"{size} {state}" for state, size in totals.items()) or "no job"
+    if waiting == Reason.DEAD_LETTERS_REMAIN:
+        return f"v{version} holds {held}; replay or delete its dead letters"
+    if waiting == Reason.CLIENTS_MAY_RETRY:
+        return f"v{version} is empty; a producer may still resend a call of before the promotion, for 5 s at most"
+    due = [count.next_due_at for count in counts.values() if count.next_due_at is not None]
+    if due and set(totals) <= {"scheduled", "retry", "dead"}:
+        seconds = max(0, min(due) - max(count.now for count in counts.values())) // 1000
+        return f"v{version} holds {held}; the next one is due in {seconds} s"
+    return f"v{version} holds {held}"

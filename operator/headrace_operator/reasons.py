@@ -1,0 +1,84 @@
+"""Why something is as it is: the reasons of conditions and events. Each that needs somebody has a runbook page."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class Reason(StrEnum):
+    """One word for one cause; ``docs/runbooks`` explains those in `ACTIONABLE`."""
+
+    # as it should be
+    READY = "Ready"
+    SETTLED = "Settled"
+    CONNECTED = "Connected"
+    APPLIED = "Applied"
+    AVAILABLE = "Available"
+    SCALED_TO_ZERO = "ScaledToZero"
+    NOT_DRAINING = "NotDraining"
+    NO_DATA_LOSS = "NoDataLoss"
+    ACKNOWLEDGED = "Acknowledged"
+    # under way
+    WORKING = "Working"
+    WORKERS_STARTING = "WorkersStarting"
+    JOBS_REMAIN = "JobsRemain"
+    CLIENTS_MAY_RETRY = "ClientsMayRetry"
+    WAITING_FOR_DELETION = "WaitingForDeletion"
+    CONNECTION_NOT_READY = "ConnectionNotReady"
+    # somebody must act or decide
+    INVALID_SPEC = "InvalidSpec"
+    SECRET_MISSING = "SecretMissing"  # noqa: S105  not a secret, the lack of one
+    INVALID_URL = "InvalidURL"
+    UNREACHABLE = "Unreachable"
+    UNSUPPORTED_SERVER = "UnsupportedServer"
+    STORE_FULL = "StoreFull"
+    BACKEND_CHANGED = "BackendChanged"
+    TOPOLOGY_UNREADABLE = "TopologyUnreadable"
+    TOPOLOGY_LOST = "TopologyLost"
+    TOPOLOGY_DRIFTED = "TopologyDrifted"
+    TOPOLOGY_CONFLICT = "TopologyConflict"
+    OWNED_BY_ANOTHER = "OwnedByAnother"
+    QUEUE_VERSION_CONFLICT = "QueueVersionConflict"
+    AWAITING_PROMOTION = "AwaitingPromotion"
+    TOO_MANY_DRAINING = "TooManyDraining"
+    DEAD_LETTERS_REMAIN = "DeadLettersRemain"
+    WORKERS_CONFLICT = "WorkersConflict"
+    INVALID_WORKERS = "InvalidWorkers"
+    REPLICA_FAILURE = "ReplicaFailure"
+    API_REFUSED = "ApiRefused"
+    # events only
+    PROMOTED = "Promoted"
+    COMPLETED = "Completed"
+    SUPERSEDED = "Superseded"
+    SCALED = "Scaled"
+    CLAIMED = "Claimed"
+
+
+ACTIONABLE = tuple(list(Reason)[list(Reason).index(Reason.INVALID_SPEC) : list(Reason).index(Reason.PROMOTED)])
+"""Reasons that have a page ``docs/runbooks/<reason>.md``."""
+
+
+class Finding(NamedTuple):
+    """A reason with the sentence that says what it is about and what to do."""
+
+    reason: Reason
+    message: str
+
+
+class Event(NamedTuple):
+    """What is told about a Queue once, as a Kubernetes Event."""
+
+    type: str
+    reason: Reason
+    message: str
+
+
+def normal(reason: Reason, message: str) -> Event:
+    """Return an Event of type Normal."""
+    return Event("Normal", reason, message)
+
+
+def warning(reason: Reason, message: str) -> Event:
+    """Return an Event of type Warning."""
+    return Event("Warning", reason, message)

@@ -1,0 +1,197 @@
+"""What the workers of a Queue run as: Deployment and ServiceAccount, made from the spec.
+
+The renderer has a version, kept on the Deployment. While the spec stays the same, a newer operator renders with the
+version that is on the object: an upgrade of the operator alone never restarts a worker.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from headrace_operator.api.names import (
+    GROUP_VERSION,
+    MANAGED_BY_LABEL,
+    OPERATOR,
+    QUEUE_KIND,
+    QUEUE_LABEL,
+    RENDERED,
+    RENDERED_FROM,
+    RENDERER,
+    workers_name,
+)
+from headrace_operator.api.queue_spec import Workers
+from headrace_operator.observed import Backend, QueueObject
+
+URL_FOLDER = "/etc/headrace/redis"
+HEALTH_PORT = 8080
+PodTemplate = dict[str, Any]
+
+
+def owner_reference(queue: QueueObject) -> dict[str, Any]:
+    """Return the reference that makes an object die with the Queue."""
+    return {
+        "apiVersion": GROUP_VERSION,
+        "kind": QUEUE_KIND,
+        "name": queue.name,
+        "uid": queue.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def labels(queue: QueueObject) -> dict[str, str]:
+    """Return the labels of everything made for the Queue."""
+    return {
+        "app.kubernetes.io/name": "headrace-worker",
+        "app.kubernetes.io/instance": queue.name,
+        "app.kubernetes.io/component": "worker",
+        "app.kubernetes.io/part-of": "headrace",
+        MANAGED_BY_LABEL: OPERATOR,
+        QUEUE_LABEL: queue.name,
+    }
+
+
+def selector(queue: QueueObject) -> dict[str, str]:
+    """Return the labels that select the worker Pods."""
+    return {"app.kubernetes.io/component": "worker", QUEUE_LABEL: queue.name}
+
+
+def selector_text(queue: QueueObject) -> str:
+    """Return the selector as `kubectl -l` takes it."""
+    return ",".join(f"{key}={value}" for key, value in selector(queue).items())
+
+
+def render_service_account(queue: QueueObject) -> dict[str, Any]:
+    """Return the ServiceAccount of workers that name none. It has no right, and no token is mounted."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": _metadata(queue),
+        "automountServiceAccountToken": False,
+    }
+
+
+def render_deployment(
+    queue: QueueObject, workers: Workers, backend: Backend, found: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """Return the Deployment, without replicas, as it has to be applied over ``found`` (None: it does not exist)."""
+    source = _digest(_source(queue, workers, backend))
+    annotations = (found or {}).get("metadata", {}).get("annotations", {})
+    version = max(RENDERERS)
+    if annotations.get(RENDERED_FROM) == source and int(annotations.get(RENDERER, 0)) in RENDERERS:
+        version = int(annotations[RENDERER])
+    body: dict[str, Any] = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": _metadata(queue),
+        "spec": {
+            "revisionHistoryLimit": 2,
+            "selector": {"matchLabels": selector(queue)},
+            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": 0}},
+            "template": RENDERERS[version](queue, workers, backend),
+        },
+    }
+    rendered = _digest(body)
+    body["metadata"]["annotations"] = {RENDERER: str(version), RENDERED_FROM: source, RENDERED: rendered}
+    return body
+
+
+def _metadata(queue: QueueObject) -> dict[str, Any]:
+    return {
+        "name": workers_name(queue.name),
+        "namespace": queue.namespace,
+        "labels": labels(queue),
+        "ownerReferences": [owner_reference(queue)],
+    }
+
+
+def _source(queue: QueueObject, workers: Workers, backend: Backend) -> dict[str, Any]:
+    return {
+        "workers": workers.model_dump(mode="json", exclude_defaults=True),
+        "queue": queue.queue_name,
+        "secret": backend.secret,
+        "url": backend.url,
+    }
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def _template_v1(queue: QueueObject, workers: Workers, backend: Backend) -> PodTemplate:
+    container: dict[str, Any] = {
+        "name": "worker",
+        "image": workers.image,
+        **_command(workers),
+        "env": _environment(queue, workers, backend),
+        "ports": [{"name": "health", "containerPort": HEALTH_PORT, "protocol": "TCP"}],
+        "livenessProbe": _probe("/healthz", period=10, failures=6),
+        "readinessProbe": _probe("/readyz", period=5, failures=3),
+        # A worker may load a large application before it listens.
+        "startupProbe": _probe("/healthz", period=1, failures=120),
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+    }
+    pod: dict[str, Any] = {
+        "serviceAccountName": workers.service_account_name or workers_name(queue.name),
+        "automountServiceAccountToken": False,
+        "terminationGracePeriodSeconds": workers.termination_grace_period_seconds,
+        "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+        "containers": [container],
+    }
+    if workers.env_from:
+        container["envFrom"] = workers.env_from
+    if workers.resources is not None:
+        container["resources"] = workers.resources.model_dump(exclude_none=True)
+    if backend.secret is not None:
+        name, key = backend.secret
+        container["volumeMounts"] = [{"name": "redis", "mountPath": URL_FOLDER, "readOnly": True}]
+        pod["volumes"] = [
+            {"name": "redis", "secret": {"secretName": name, "items": [{"key": key, "path": "url"}]}},
+        ]
+    return {"metadata": {"labels": labels(queue)}, "spec": pod}
+
+
+RENDERERS: Mapping[int, Callable[[QueueObject, Workers, Backend], PodTemplate]] = {1: _template_v1}
+"""Pod templates by renderer version; an old one stays until no Deployment can carry it any more."""
+
+
+def _command(workers: Workers) -> dict[str, list[str]]:
+    if workers.app is not None:
+        return {"command": ["headrace"], "args": ["worker", "run", workers.app]}
+    return {"command": list(workers.command or ())}
+
+
+def _environment(queue: QueueObject, workers: Workers, backend: Backend) -> list[dict[str, Any]]:
+    connection: dict[str, Any]
+    if backend.secret is not None:
+        connection = {"name": "HEADRACE_REDIS_URL_FILE", "value": f"{URL_FOLDER}/url"}
+    else:
+        connection = {"name": "HEADRACE_REDIS_URL", "value": backend.url}
+    given = [variable.model_dump(by_alias=True, exclude_none=True) for variable in workers.env]
+    return [
+        {"name": "POD_NAME", **_field("metadata.name")},
+        {"name": "POD_NAMESPACE", **_field("metadata.namespace")},
+        {"name": "POD_IP", **_field("status.podIP")},
+        {"name": "NODE_NAME", **_field("spec.nodeName")},
+        {"name": "HEADRACE_QUEUES", "value": queue.queue_name},
+        connection,
+        {"name": "HEADRACE_CONCURRENCY", "value": str(workers.concurrency)},
+        {"name": "HEADRACE_HEALTH_PORT", "value": str(HEALTH_PORT)},
+        *given,
+    ]
+
+
+def _field(path: str) -> dict[str, Any]:
+    return {"valueFrom": {"fieldRef": {"fieldPath": path}}}
+
+
+def _probe(path: str, *, period: int, failures: int) -> dict[str, Any]:
+    return {
+        "httpGet": {"path": path, "port": "health"},
+        "periodSeconds": period,
+        "timeoutSeconds": 3,
+        "failureThreshold": failures,
+    }

@@ -1,0 +1,177 @@
+"""The steps that a plan is made of: values, run by `headrace_operator.apply`.
+
+Each is safe to repeat, and safe to be the last one before the operator dies: the next plan starts from what is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from headrace.settings import QueueSettings
+from headrace.topology import Topology
+from headrace_operator.api.queue_version import QueueVersionStatus
+from headrace_operator.reasons import Event
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step. ``event`` is told about the Queue once the step is done."""
+
+    event: Event | None = field(default=None, kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class WriteMarker(Step):
+    """Mark the Redis data set, unless it is marked; ``marker`` None: with a new mark."""
+
+    marker: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreTopology(Step):
+    """Write ``topology`` over the one with ``expected_epoch`` (0: there is none), and make the partitions agree."""
+
+    expected_epoch: int
+    topology: Topology
+
+
+@dataclass(frozen=True, slots=True)
+class Configure(Step):
+    """Write settings and owner into the topology and its partitions."""
+
+    settings: QueueSettings
+    owner: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Settle(Step):
+    """Make every partition agree with the topology: finishes what somebody left."""
+
+    topology: Topology
+
+
+@dataclass(frozen=True, slots=True)
+class Provision(Step):
+    """Create the partitions of a version that is going to be promoted over ``current``."""
+
+    current: Topology | None
+    version: int
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True)
+class Discard(Step):
+    """Remove the partitions of a version that was never promoted."""
+
+    version: int
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True)
+class Promote(Step):
+    """Make the version active; the others drain."""
+
+    version: int
+    partitions: int
+    settings: QueueSettings
+    owner: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class CloseDrained(Step):
+    """Close the empty partitions of a draining version."""
+
+    topology: Topology
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Complete(Step):
+    """Prove that a version is drained, and remove it."""
+
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class CreateQueueVersion(Step):
+    """Create the QueueVersion of a version."""
+
+    version: int
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptQueueVersion(Step):
+    """Become the owner of a QueueVersion that has none."""
+
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReportQueueVersion(Step):
+    """Write the status of a QueueVersion."""
+
+    name: str
+    status: QueueVersionStatus
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteQueueVersion(Step):
+    """Delete a QueueVersion."""
+
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class CreateServiceAccount(Step):
+    """Create the ServiceAccount of the workers, unless there is one of that name."""
+
+    body: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class CreateWorkers(Step):
+    """Create the worker Deployment, with 0 replicas and nothing but them owned by the scaler."""
+
+    body: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyWorkers(Step):
+    """Apply the worker Deployment, without replicas, to the object with ``uid``."""
+
+    body: Mapping[str, Any]
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseWorkers(Step):
+    """Leave the scaler, which created the Deployment, as owner of its replicas only.
+
+    Else a field that is later removed from what is applied would stay, as the scaler's.
+    """
+
+    name: str
+    managed_fields: tuple[Mapping[str, Any], ...]
+    resource_version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Scale(Step):
+    """Set the replicas of the worker Deployment, if it is still at ``resource_version``."""
+
+    name: str
+    replicas: int
+    resource_version: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteWorkers(Step):
+    """Delete the worker Deployment with ``uid``."""
+
+    name: str
+    uid: str
