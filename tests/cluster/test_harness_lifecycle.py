@@ -37,6 +37,12 @@ def wait_log(cluster: LocalCluster, namespace: str, name: str, text: str) -> Non
     cluster.wait_for(lambda: text in cluster.node.logs(namespace, name), what=f"{text!r} in the log of {name}")
 
 
+def reasons(cluster: LocalCluster, namespace: str, name: str) -> set[str]:
+    """Reasons of the Pod's events."""
+    events = cluster.objects("v1", "Event", namespace)
+    return {event["reason"] for event in events if event["involvedObject"]["name"] == name}
+
+
 def terminated(status: Object) -> Object:
     return dict(status["state"]["terminated"])
 
@@ -95,7 +101,7 @@ def test_failing_container_restarts_with_growing_back_off(cluster: LocalCluster,
     assert "back-off 0.4 s" in waits
     assert waits <= {"back-off 0.2 s", "back-off 0.4 s", "back-off 0.8 s"}
     assert pod_of(cluster, namespace, "crash")["status"]["phase"] == "Running"
-    assert cluster.node.logs(namespace, "crash").count("run") >= 4
+    wait_log(cluster, namespace, "crash", "run\n" * 4)
 
 
 def test_liveness_failure_ends_the_process_and_restarts_it(cluster: LocalCluster, namespace: str) -> None:
@@ -127,6 +133,18 @@ def test_liveness_failure_ends_the_process_and_restarts_it(cluster: LocalCluster
     wait_ready(cluster, namespace, "probed")
     last = container_of(cluster, namespace, "probed")["lastState"]["terminated"]
     assert last["exitCode"] == 0
+    cluster.wait_for(lambda: {"Unhealthy", "Killing", "Started"} <= reasons(cluster, namespace, "probed"))
+
+
+def test_failing_post_start_hook_ends_the_container(cluster: LocalCluster, namespace: str) -> None:
+    hook = {"exec": {"command": ["python", "-c", "raise SystemExit(1)"]}}
+    cluster.apply(
+        pod("hooked", container(SLEEP, lifecycle={"postStart": hook}), restartPolicy="Never"), namespace=namespace
+    )
+    wait_phase(cluster, namespace, "hooked", "Failed")
+    state = terminated(container_of(cluster, namespace, "hooked"))
+    assert (state["exitCode"], state["signal"]) == (143, 15)
+    cluster.wait_for(lambda: "FailedPostStartHook" in reasons(cluster, namespace, "hooked"))
 
 
 def test_readiness_follows_a_tcp_port_and_starts_false(cluster: LocalCluster, namespace: str) -> None:
@@ -201,26 +219,28 @@ def test_deletion_is_prestop_then_sigterm_to_the_group(cluster: LocalCluster, na
     script = """
         import os, signal, sys
         def leave(number, frame):
-            print(name, "got SIGTERM", flush=True)
+            print(name, "got SIGTERM after hook:", os.path.exists("/state/hook"), flush=True)
+            if child:
+                os.wait()  # when the first process ends, the others are killed
             sys.exit(0)
-        name = "parent"
+        name, child = "parent", 0
         signal.signal(signal.SIGTERM, leave)
-        if os.fork() == 0:
+        child = os.fork()
+        if not child:
             name = "child"
         print(name, "up", flush=True)
         while True: signal.pause()
     """
-    # The hook's own output goes elsewhere; it leaves a mark in the log's folder by the volume.
     hook = {"exec": {"command": ["python", "-c", "open('/state/hook', 'w').close()"]}}
-    graceful = container(script, lifecycle={"preStop": hook}, volumeMounts=[{"name": "state", "mountPath": "/state"}])
-    cluster.apply(pod("polite", graceful, volumes=[{"name": "state", "emptyDir": {}}]), namespace=namespace)
+    polite = container(script, lifecycle={"preStop": hook}, volumeMounts=[{"name": "state", "mountPath": "/state"}])
+    cluster.apply(pod("polite", polite, volumes=[{"name": "state", "emptyDir": {}}]), namespace=namespace)
     wait_log(cluster, namespace, "polite", "child up")
     wait_log(cluster, namespace, "polite", "parent up")
     cluster.delete("v1", "Pod", "polite", namespace)
     cluster.wait_for(lambda: cluster.get("v1", "Pod", "polite", namespace) is None)
     log = cluster.node.logs(namespace, "polite")
-    assert "parent got SIGTERM" in log
-    assert "child got SIGTERM" in log
+    assert "parent got SIGTERM after hook: True" in log
+    assert "child got SIGTERM after hook: True" in log
 
 
 def test_process_that_ignores_sigterm_is_killed_after_the_grace(cluster: LocalCluster, namespace: str) -> None:

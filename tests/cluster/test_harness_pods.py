@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import datetime
 import json
 
 import pytest
@@ -64,6 +65,22 @@ def test_deployment_runs_serving_pods_and_becomes_available(cluster: LocalCluste
 
     cluster.kubectl("scale", "deployment/web", "--replicas=1", "--namespace", namespace)
     cluster.wait_for(lambda: len(cluster.pods(namespace)) == 1, what="two Pods are gone")
+
+
+def test_node_is_registered_ready_and_keeps_its_lease(cluster: LocalCluster) -> None:
+    node = cluster.get("v1", "Node", "node-1")
+    assert node is not None
+    assert not node["spec"].get("taints")
+    assert {each["type"]: each["status"] for each in node["status"]["conditions"]}["Ready"] == "True"
+
+    def lease() -> Object | None:
+        return cluster.get("coordination.k8s.io/v1", "Lease", "node-1", "kube-node-lease")
+
+    held = cluster.wait_for(lease)
+    renewed = datetime.datetime.fromisoformat(held["spec"]["renewTime"])
+    age = datetime.datetime.now(datetime.UTC) - renewed
+    assert held["spec"]["holderIdentity"] == "node-1"
+    assert age.total_seconds() < held["spec"]["leaseDurationSeconds"]
 
 
 def test_environment_from_every_source(cluster: LocalCluster, namespace: str) -> None:
@@ -241,6 +258,20 @@ def test_failing_init_container_keeps_the_pod_from_starting(cluster: LocalCluste
     failed = wait_phase(cluster, namespace, "stuck", "Failed")
     assert failed["initContainerStatuses"][0]["state"]["terminated"]["exitCode"] == 4
     assert "waiting" in failed["containerStatuses"][0]["state"]
+
+
+def test_failing_init_container_is_tried_again(cluster: LocalCluster, namespace: str) -> None:
+    script = "import os; known = os.path.exists('/s/once'); open('/s/once', 'w'); raise SystemExit(0 if known else 1)"
+    mounts = [{"name": "s", "mountPath": "/s"}]
+    init = container(script, name="second-time-lucky", volumeMounts=mounts)
+    volumes = [{"name": "s", "emptyDir": {}}]
+    main = container("print('ran')")
+    cluster.apply(
+        pod("patient", main, initContainers=[init], volumes=volumes, restartPolicy="OnFailure"), namespace=namespace
+    )
+    done = wait_phase(cluster, namespace, "patient", "Succeeded")
+    assert done["initContainerStatuses"][0]["restartCount"] == 1
+    assert cluster.node.logs(namespace, "patient", "main") == "ran\n"
 
 
 def test_unknown_image_without_command_is_an_image_error(cluster: LocalCluster, namespace: str) -> None:

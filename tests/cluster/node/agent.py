@@ -18,7 +18,7 @@ from tests.cluster.certificates import Authority, tls_context
 from tests.cluster.guard import Guard
 from tests.cluster.node import registration
 from tests.cluster.node.api import UNREACHABLE, Api, Informer
-from tests.cluster.node.container import Backoff, Container
+from tests.cluster.node.container import Backoff, Clock, Container
 from tests.cluster.node.faults import Delay, Gate
 from tests.cluster.node.images import Image
 from tests.cluster.node.kubelet_api import KubeletApi
@@ -31,6 +31,11 @@ T = TypeVar("T")
 
 # More than the machine has, on purpose: tests are scheduled by what they prove, not by what they reserve.
 CAPACITY: Mapping[str, str] = {"cpu": "64", "memory": "256Gi", "ephemeral-storage": "1Ti", "pods": "250"}
+
+
+def system_clock() -> datetime.datetime:
+    """The time of this machine, in UTC."""
+    return datetime.datetime.now(datetime.UTC)
 
 
 class ProcessNode:
@@ -52,6 +57,7 @@ class ProcessNode:
         images: Mapping[str, Image],
         restart_backoff: float = 0.2,
         capacity: Mapping[str, str] = CAPACITY,
+        clock: Clock = system_clock,
     ) -> None:
         self.name = name
         self._server = server
@@ -62,6 +68,7 @@ class ProcessNode:
         self._images = images
         self._delays = Backoff(base=restart_backoff)
         self._capacity = capacity
+        self._clock = clock
         self._pods: dict[str, Pod] = {}  # by uid
         self._finished: set[str] = set()  # ended here, object not gone yet
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -176,7 +183,7 @@ class ProcessNode:
         try:
             serving = self._authority.server(self.name, ["127.0.0.1", self.name])
             port = await kubelet.start(tls_context(self._authority, serving, server=True))
-            node = registration.node_object(self.name, self._capacity, port, network.cidr, _now())
+            node = registration.node_object(self.name, self._capacity, port, network.cidr, self._clock())
             await registration.register(self._api, node)
             self._network = network
             self._host = self._make_host()
@@ -229,6 +236,7 @@ class ProcessNode:
             fetch=self._fetch,
             admit=self._gate.admit,
             record=self._record,
+            clock=self._clock,
         )
 
     # --- what the API server tells --------------------------------------------------------------------------------
@@ -284,7 +292,7 @@ class ProcessNode:
 
     def _record(self, pod: Object, kind: str, reason: str, message: str) -> None:
         """Send an event about a Pod; it may be lost, as events may."""
-        metadata, moment = pod["metadata"], timestamp(_now())
+        metadata, moment = pod["metadata"], timestamp(self._clock())
         event = {
             "metadata": {"name": f"{metadata['name']}.{uuid.uuid4().hex[:16]}", "namespace": metadata["namespace"]},
             "involvedObject": {
@@ -340,7 +348,3 @@ class ProcessNode:
             return action()
 
         return asyncio.run_coroutine_threadsafe(call(), loop).result(30)
-
-
-def _now() -> datetime.datetime:
-    return datetime.datetime.now(datetime.UTC)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import ssl
+import weakref
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -23,11 +25,23 @@ class Api:
     def __init__(self, server: str, context: ssl.SSLContext) -> None:
         self._server = server
         # Every Pod may hold a few requests at once; the server is ours alone.
-        connector = aiohttp.TCPConnector(ssl=context, limit=0)
+        connector = aiohttp.TCPConnector(ssl=context, limit=0, socket_factory=self._open)
+        self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
         self._session = aiohttp.ClientSession(connector=connector)
 
     async def close(self) -> None:
+        """Close all connections; returns when they are closed (a TLS goodbye takes two trips), at most after 2 s."""
         await self._session.close()
+        end = asyncio.get_running_loop().time() + 2
+        while any(each.fileno() != -1 for each in self._sockets) and asyncio.get_running_loop().time() < end:
+            await asyncio.sleep(0.005)
+
+    def _open(self, address: aiohttp.AddrInfoType) -> socket.socket:
+        family, kind, protocol, _, _ = address
+        opened = socket.socket(family=family, type=kind, proto=protocol)
+        opened.setblocking(False)
+        self._sockets.add(opened)
+        return opened
 
     async def request(
         self,

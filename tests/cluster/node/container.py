@@ -21,6 +21,8 @@ from tests.cluster.node.images import ImageNotFound
 from tests.cluster.node.status import ContainerStatus, Running, Terminated, Waiting, backoff, should_restart, terminated
 from tests.cluster.rest import ApiError, Object
 
+Clock = Callable[[], datetime.datetime]
+
 START_ERROR = 128  # exit code of a container whose command cannot be run
 
 
@@ -96,6 +98,7 @@ class Container:
         record: Callable[[str, str, str], None],
         guard: Guard,
         delays: Backoff,
+        clock: Clock,
     ) -> None:
         self.spec = spec
         self.status = ContainerStatus(
@@ -111,11 +114,13 @@ class Container:
         self._record = record
         self._guard = guard
         self._delays = delays
+        self._clock = clock
         self._stop = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
         self._retry = asyncio.Event()
         self._launch: Launch | None = None
+        self._restarts = 0  # reported when the run has begun, not before
 
     @property
     def succeeded(self) -> bool:
@@ -161,7 +166,7 @@ class Container:
         while not self._stop.is_set():
             self._retry.clear()
             try:
-                return await self._prepare(self.spec, self.status.restarts)
+                return await self._prepare(self.spec, self._restarts)
             except MissingReference as error:
                 self._wait_because("CreateContainerConfigError", str(error))
             except ImageNotFound as error:
@@ -174,7 +179,7 @@ class Container:
     async def _run_once(self, launch: Launch) -> int:
         self._launch = launch
         container_id = f"process://{uuid.uuid4().hex}"
-        started = _now()
+        started = self._clock()
         try:
             group = process.Group(
                 launch.command, env=launch.env, folder=launch.folder, log=launch.log, guard=self._guard
@@ -182,13 +187,15 @@ class Container:
         except OSError as error:
             message = f"cannot run {launch.command[0]!r}: {error.strerror}"
             self._record("Warning", "Failed", message)
-            state = Terminated(START_ERROR, 0, "StartError", message, started, _now(), container_id)
-            self._set(state=state, container_id=container_id, started=False, ready=False)
+            state = Terminated(START_ERROR, 0, "StartError", message, started, self._clock(), container_id)
+            self._set(state=state, container_id=container_id, restarts=self._restarts, started=False, ready=False)
             return START_ERROR
         self.group = group
         begun = "startupProbe" not in self.spec
         ready = begun and "readinessProbe" not in self.spec
-        self._set(state=Running(started), container_id=container_id, started=begun, ready=ready)
+        self._set(
+            state=Running(started), container_id=container_id, restarts=self._restarts, started=begun, ready=ready
+        )
         self._record("Normal", "Started", f"Started container {self.spec['name']} (pid {group.pid})")
         care = asyncio.create_task(self._care(group))
         try:
@@ -199,7 +206,7 @@ class Container:
                 await care
         self.group = None
         message = _tail(launch.log) if self._wants_log_tail(code) else ""
-        state = terminated(code, message=message, started=started, finished=_now(), container_id=container_id)
+        state = terminated(code, message=message, started=started, finished=self._clock(), container_id=container_id)
         self._set(state=state, started=False, ready=False)
         return state.exit_code
 
@@ -271,8 +278,8 @@ class Container:
             self._record("Warning", "BackOff", message)
             self._set(state=Waiting("CrashLoopBackOff", message), last=last)
             await self._until_stop_or(None, delay)
-        if not self._stop.is_set():
-            self._set(last=last, restarts=self.status.restarts + 1)
+        self._restarts += 1
+        self._set(last=last)
 
     # --- small parts ----------------------------------------------------------------------------------------------
 
@@ -318,10 +325,6 @@ class Container:
     def _set(self, **values: Any) -> None:
         self.status = self.status.change(**values)
         self._on_change()
-
-
-def _now() -> datetime.datetime:
-    return datetime.datetime.now(datetime.UTC)
 
 
 def _tail(log: Path, lines: int = 80, size: int = 2048) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import datetime
 import functools
 import os
 import shutil
@@ -18,7 +17,7 @@ from tests.cluster import kubeconfig
 from tests.cluster.guard import Guard
 from tests.cluster.node import environment, images, volumes
 from tests.cluster.node.api import STRATEGIC, UNREACHABLE, Api
-from tests.cluster.node.container import Backoff, Container, Grace, Launch
+from tests.cluster.node.container import Backoff, Clock, Container, Grace, Launch
 from tests.cluster.node.environment import MissingReference, Placement
 from tests.cluster.node.images import Image
 from tests.cluster.node.status import Waiting, pod_status
@@ -44,6 +43,7 @@ class Host:
     fetch: Callable[[str, str, str], Awaitable[Object | None]]  # kind, namespace, name
     admit: Callable[[str, str], Awaitable[None]]  # namespace, name; returns when the Pod may start
     record: Callable[[Object, str, str, str], None]  # pod, type, reason, message
+    clock: Clock
 
 
 class Pod:
@@ -61,7 +61,7 @@ class Pod:
         self.logs = host.logs / f"{self.namespace}_{self.name}_{metadata['uid']}"
         self._placement = Placement(address, "127.0.0.1", host.allocatable)
         self._tokens = Tokens(host.api, item)
-        self._started = _now()
+        self._started = self._host.clock()
         make = functools.partial(
             Container,
             pod=item,
@@ -71,6 +71,7 @@ class Pod:
             record=lambda kind, reason, message: host.record(item, kind, reason, message),
             guard=host.guard,
             delays=host.delays,
+            clock=host.clock,
         )
         self._init = [make(each, init=True) for each in spec.get("initContainers", [])]
         self._main = [make(each, init=False) for each in spec["containers"]]
@@ -203,7 +204,7 @@ class Pod:
         await self._mounted.wait()
         while True:
             due = self._tokens.renew()
-            wait = None if due is None else max(0.0, (due - _now()).total_seconds())
+            wait = None if due is None else max(0.0, (due - self._host.clock()).total_seconds())
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), wait)
             self._changed.clear()
@@ -217,7 +218,7 @@ class Pod:
 
     async def _write_volumes(self) -> None:
         known = await self._fetch_references()
-        now = _now()
+        now = self._host.clock()
         for volume in self.item["spec"].get("volumes", []):
             folder = self._folder / "volumes" / volume["name"]
             for source in volumes.token_sources(volume):
@@ -256,9 +257,10 @@ class Pod:
         if volumes.SERVICE_ACCOUNT_PATH in places:
             # The path where in-cluster clients look for a token cannot be made without root.
             env["KUBECONFIG"] = str(home / "kubeconfig")
-        env |= {name: relocate(value) for name, value in {**image.environment, **own}.items()}
+        declared = {name: relocate(value) for name, value in own.items()}
+        env |= {name: relocate(value) for name, value in image.environment.items()} | declared
         arguments = [*image.entrypoint, *spec.get("args", [])]
-        command = tuple(relocate(environment.expand(part, env)) for part in arguments)
+        command = tuple(relocate(environment.expand(part, declared)) for part in arguments)
         folder = Path(relocate(spec["workingDir"])) if spec.get("workingDir") else home
         log = self.logs / f"{spec['name']}.{restarts}.log"
         return Launch(command, env, folder if folder.is_dir() else home, log, relocate)
@@ -311,7 +313,7 @@ class Pod:
             pod_ip=self.address,
             host_ip=self._placement.host_ip,
             started=self._started,
-            now=_now(),
+            now=self._host.clock(),
         )
         if status == self._sent:
             return
@@ -358,7 +360,3 @@ class Pod:
 
     def _path(self) -> str:
         return f"/api/v1/namespaces/{self.namespace}/pods/{self.name}"
-
-
-def _now() -> datetime.datetime:
-    return datetime.datetime.now(datetime.UTC)

@@ -8,6 +8,7 @@ import os
 import platform
 from collections.abc import Mapping
 
+from tests.cluster.binaries import KUBERNETES
 from tests.cluster.node.api import UNREACHABLE, Api
 from tests.cluster.node.status import timestamp
 from tests.cluster.rest import ApiError, Object
@@ -59,7 +60,7 @@ def node_object(name: str, capacity: Mapping[str, str], port: int, cidr: str, no
                 "kernelVersion": os.uname().release,
                 "osImage": platform.platform(terse=True),
                 "containerRuntimeVersion": "process://1",
-                "kubeletVersion": "v1.34.4",
+                "kubeletVersion": f"v{KUBERNETES}",
                 "kubeProxyVersion": "",
                 "operatingSystem": system,
                 "architecture": architecture,
