@@ -60,11 +60,12 @@ async def finish_promote(store: Store, topology: Topology) -> None:
 
 
 async def _discard_surplus(store: Store, queue: str, version: int, partitions: int) -> None:
-    """Remove what this promoter installed beyond the winner's partition count, if another one won the version."""
+    """Remove what this promoter installed in vain, if somebody else promoted the version, or one above it."""
     winner = await store.read_topology(queue)
-    if winner is None or winner.active != version:
+    if winner is None or winner.highest < version:
         return
-    for number in range(winner.partitions, partitions):
+    kept = winner.versions[version].partitions if version in winner.versions else 0
+    for number in range(kept, partitions):
         await store.discard(PartitionRef(queue, version, number))
 
 
@@ -97,22 +98,22 @@ async def close_drained(store: Store, topology: Topology, version: int) -> dict[
     return counts
 
 
-def undrained_reason(counts: Mapping[int, Counts]) -> str | None:
+def undrained_reason(counts: Mapping[int, Counts], client_retry_ms: int = CLIENT_RETRY_MS) -> str | None:
     """Say why a version with these counts cannot be completed yet; None if it can.
 
     Reasons: ``JobsRemain``, ``DeadLettersRemain``, ``ClientsMayRetry`` (a producer may still resend a call from before
-    the mark; it ends by itself after 5 s).
+    the mark; it ends by itself after ``client_retry_ms``, which no producer may exceed).
     """
     if any(count.state not in ("closed", "tombstone") for count in counts.values()):
         return "JobsRemain"
     if any(count.dead for count in counts.values()):
         return "DeadLettersRemain"
-    if any(c.marked_at is not None and c.now < c.marked_at + CLIENT_RETRY_MS for c in counts.values()):
+    if any(c.marked_at is not None and c.now < c.marked_at + client_retry_ms for c in counts.values()):
         return "ClientsMayRetry"
     return None
 
 
-async def complete(store: Store, queue: str, version: int) -> Topology:
+async def complete(store: Store, queue: str, version: int, *, client_retry_ms: int = CLIENT_RETRY_MS) -> Topology:
     """Remove a drained version: prove that every partition is closed, delete its keys, leave tombstones.
 
     Raises UnknownQueue, UnknownVersion, VersionActive, or NotDrained with the counts (nothing was changed then, except
@@ -125,7 +126,7 @@ async def complete(store: Store, queue: str, version: int) -> Topology:
         target = current.removing(version)
         if current.versions[version].state != "removing":
             counts = await close_drained(store, current, version)
-            if reason := undrained_reason(counts):
+            if reason := undrained_reason(counts, client_retry_ms):
                 remaining = {number: count.nonempty() for number, count in counts.items() if count.nonempty()}
                 raise NotDrained(queue, version, remaining, reason)
             if not await store.write_topology(current.epoch, target):
