@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
 import logging
@@ -9,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from importlib.metadata import version as installed_version
 
 import kubernetes.config
 from pydantic import ValidationError
@@ -162,7 +164,13 @@ def configure_logging(settings: OperatorSettings) -> None:
 
 
 def main() -> None:
-    """Run the operator; exit 1 with one line if it cannot start, 2 if its settings are wrong."""
+    """Run the operator; exit 1 with one line if it cannot start, 2 if its settings or arguments are wrong."""
+    parser = argparse.ArgumentParser(
+        prog="headrace-operator",
+        description="Kubernetes operator of Headrace queues. Settings come from the environment, HEADRACE_...",
+    )
+    parser.add_argument("--version", action="version", version=installed_version("headrace-operator"))
+    parser.parse_args()
     try:
         settings = OperatorSettings()
     except ValidationError as error:
