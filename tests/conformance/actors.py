@@ -35,6 +35,7 @@ class Gate:
         self.kill_after: int | None = None
         self._stop: str | None = None
         self._lose: set[str] = set()
+        self.lost = asyncio.Event()
         self._stopped = asyncio.Event()
         self._go = asyncio.Event()
 
@@ -77,6 +78,7 @@ class Gate:
             reply = await call(*args, **options)
             if name in self._lose:
                 self._lose.discard(name)
+                self.lost.set()
                 raise StoreUnavailable("the reply was lost")
             return reply
 
