@@ -18,6 +18,7 @@ from headrace.envelope import decode_record
 from headrace.ids import decode_id
 from headrace.job import Job
 from headrace.stores.base import Claim, Claimed, Settled, Store
+from headrace.topology import PartitionRef
 from headrace.worker.deadlines import Deadlines
 from headrace.worker.leases import Batch, Ending, Execution, LeaseTable, State
 from headrace.worker.metrics import Metrics
@@ -37,6 +38,7 @@ from headrace.worker.settlements import Settlements
 log = logging.getLogger("headrace.worker")
 
 UNKNOWN_LOG_INTERVAL = 60.0
+DECLINED_SECONDS = 5.0
 
 
 class Executor:
@@ -73,6 +75,7 @@ class Executor:
         self._checks: set[asyncio.Task[None]] = set()
         self._deadlines = Deadlines(self.running, self._expired)
         self._unknown_logged: dict[str, float] = {}
+        self._declined: dict[PartitionRef, float] = {}
         self._stopping = False
         self._in_doubt = 0
         self.on_free: Callable[[], None] | None = None
@@ -140,10 +143,21 @@ class Executor:
     def _unknown_type(self, execution: Execution) -> None:
         job = execution.job
         now = time.monotonic()
+        self._declined[execution.batch.ref] = now
         if now - self._unknown_logged.get(job.type, float("-inf")) >= UNKNOWN_LOG_INTERVAL:
             self._unknown_logged[job.type] = now
             log.warning("queue %s: no handler here for type %r; its jobs are handed back", job.queue, job.type)
         self._settlements.end(execution, UNKNOWN_TYPE)
+
+    def declined_lately(self, ref: PartitionRef) -> bool:
+        """Whether jobs of this partition were handed back in the last 5 s because their type is unknown here."""
+        at = self._declined.get(ref)
+        if at is None:
+            return False
+        if time.monotonic() - at > DECLINED_SECONDS:
+            del self._declined[ref]
+            return False
+        return True
 
     # ---- running ----------------------------------------------------------------------------------------------------
 

@@ -141,6 +141,7 @@ class Worker:
                 claims.rotation.queues[queue],
                 waiter_stores[queue],
                 claims,
+                executor.declined_lately,
                 reachability,
                 settings.poll_ms / 1000,
                 timers[queue].rearm,

@@ -105,7 +105,8 @@ class Settlements:
         """Close acknowledged jobs; ``refused`` are indexes into ``acks``."""
         if acks:
             lost = self._close(acks, refused)
-            self._metrics.settled(outbox.ref.queue, "succeeded", len(acks) - len(refused))
+            if len(acks) > len(refused):
+                self._metrics.settled(outbox.ref.queue, "succeeded", len(acks) - len(refused))
             self._report_lost(outbox.ref.queue, lost)
 
     def return_acks(self, outbox: Outbox, acks: list[Execution], error: BaseException) -> None:

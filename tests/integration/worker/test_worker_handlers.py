@@ -1,0 +1,454 @@
+"""Handlers: what they are given, what follows when they fail, and that none of them can end the worker."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from headrace import App, Context, Dead, JobSpec, Retry, RetryPolicy, Snooze, Store
+from headrace.lifecycle import configure
+from headrace.settings import QueueSettings
+from headrace.stores.base import NewJob
+from headrace.topology import PartitionRef
+from tests.integration.worker.support import QUEUE, Faulty, empty, eventually, only_job, put, queue, sizes, working
+
+AT_ONCE = RetryPolicy(strategy="linear", base_ms=1, cap_ms=1)
+
+
+async def dead_letters(store: Store) -> int:
+    return (await sizes(store)).get("dead", 0)
+
+
+async def test_async_and_plain_handlers_run_with_context_and_payload(store: Store) -> None:
+    app, seen, threads = App(), [], set()
+
+    @app.handler("async")
+    async def on_loop(ctx: Context, payload: Any) -> None:
+        seen.append((ctx.job.id, ctx.job.type, payload, ctx.attempt, ctx.job.headers))
+        assert 0 < ctx.remaining() <= 30
+        threads.add(("async", threading.get_ident()))
+
+    @app.handler("plain")
+    def in_thread(ctx: Context, payload: Any) -> None:
+        seen.append((ctx.job.id, ctx.job.type, payload, ctx.attempt, ctx.job.headers))
+        threads.add(("plain", threading.get_ident()))
+
+    producer = await queue(store, partitions=2)
+    first = await producer.enqueue(QUEUE, "async", {"n": 1}, id="a", headers={"trace": "t"})
+    second = await producer.enqueue(QUEUE, "plain", b"\x00raw")
+    async with working(app, store) as running:
+        await eventually(lambda: empty(store))
+        assert running.told.outcomes == {"succeeded": 2}
+    assert sorted(seen, key=lambda each: each[1]) == [
+        (first.id, "async", {"n": 1}, 0, {"trace": "t"}),
+        (second.id, "plain", b"\x00raw", 0, {}),
+    ]
+    here = threading.get_ident()
+    assert {kind: thread == here for kind, thread in threads} == {"async": True, "plain": False}
+
+
+async def test_J18_three_retries_are_four_runs_then_dead(store: Store) -> None:
+    app, runs = App(), []
+
+    @app.handler("fails", retry=AT_ONCE)
+    async def fails(ctx: Context, payload: Any) -> None:
+        runs.append(ctx.attempt)
+        raise ValueError(f"no luck in run {len(runs)}")
+
+    producer = await queue(store)
+    await put(producer, "fails", [None], max_retries=3)
+    async with working(app, store) as running:
+        await eventually(lambda: dead_letters(store))
+        assert running.told.outcomes == {"retried": 3, "dead": 1}
+    assert runs == [0, 1, 2, 3]
+    assert await sizes(store) == {"dead": 1}
+
+
+async def test_a_failed_run_keeps_its_error_in_the_history(store: Store) -> None:
+    app = App()
+
+    @app.handler("fails", retry=AT_ONCE)
+    def fails(ctx: Context, payload: Any) -> None:
+        raise ValueError("no luck\ud800")
+
+    producer = await queue(store)
+    await put(producer, "fails", [None])
+    async with working(app, store, timeout_ms=60_000) as running:
+        await eventually(lambda: running.told.outcomes["retried"] >= 1)
+        await running.stop()
+    job = await only_job(store)
+    assert job.attempt == running.told.outcomes["retried"]
+    assert job.last_error.startswith("ValueError: no luck?\n")
+    assert "in fails" in job.last_error
+    entry = job.history[0]
+    assert (entry.status, entry.worker) == ("failed", running.worker.identity)
+    assert entry.error == job.last_error
+
+
+@pytest.mark.parametrize("kind", ["async", "plain"])
+@pytest.mark.parametrize(
+    "error",
+    [ValueError("x"), SystemExit(3), KeyboardInterrupt(), GeneratorExit(), StopIteration(), asyncio.CancelledError()],
+    ids=lambda error: type(error).__name__,
+)
+async def test_J16_M7_no_error_of_a_handler_ends_the_worker(store: Store, kind: str, error: BaseException) -> None:
+    app, ran = App(), []
+
+    if kind == "async":
+
+        @app.handler("raises")
+        async def raises(ctx: Context, payload: Any) -> None:
+            raise error
+
+    else:
+
+        @app.handler("raises")
+        def raises_in_thread(ctx: Context, payload: Any) -> None:
+            raise error
+
+    @app.handler("works")
+    async def works(ctx: Context, payload: Any) -> None:
+        ran.append(payload)
+
+    producer = await queue(store)
+    await put(producer, "raises", [None], max_retries=0)
+    async with working(app, store, concurrency=1) as running:
+        await eventually(lambda: dead_letters(store))
+        await put(producer, "works", [1])
+        await eventually(lambda: ran == [1])
+        assert not running.task.done()
+        await eventually(lambda: running.told.outcomes == {"dead": 1, "succeeded": 1})
+
+
+async def test_J16_a_handler_that_calls_exit_fails_its_run_only(store: Store) -> None:
+    app, calls = App(), []
+
+    @app.handler("exits", retry=AT_ONCE)
+    async def exits(ctx: Context, payload: Any) -> None:
+        calls.append(ctx.attempt)
+        if len(calls) == 1:
+            sys.exit("bye")
+
+    producer = await queue(store)
+    await put(producer, "exits", [None])
+    async with working(app, store) as running:
+        await eventually(lambda: running.told.outcomes == {"retried": 1, "succeeded": 1})
+    assert calls == [0, 1]
+
+
+async def test_J16_a_run_that_times_out_is_cancelled_and_counts_as_failed(store: Store) -> None:
+    app, cancelled = App(), []
+
+    @app.handler("slow")
+    async def slow(ctx: Context, payload: Any) -> None:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            cancelled.append((ctx.cancelled, ctx.lost))
+            raise
+
+    producer = await queue(store)
+    await put(producer, "slow", [None], timeout=0.1, max_retries=1)
+    async with working(app, store, retry=RetryPolicy(strategy="linear", base_ms=200, cap_ms=200)) as running:
+        await eventually(lambda: running.told.outcomes["retried"])
+        assert cancelled == [(True, False)]
+        await running.stop()
+    job = await only_job(store)
+    assert (job.attempt, job.last_error) == (1, "timed out after 100 ms")
+    assert job.history[0].status == "timed out"
+
+
+async def test_J16_a_handler_that_ignores_its_timeout_keeps_its_slot_until_it_ends(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    app, stubborn_ends, order = App(), asyncio.Event(), []
+
+    @app.handler("stubborn")
+    async def stubborn(ctx: Context, payload: Any) -> None:
+        while not stubborn_ends.is_set():
+            try:
+                await stubborn_ends.wait()
+            except asyncio.CancelledError:
+                order.append("ignored")
+
+    @app.handler("next")
+    async def following(ctx: Context, payload: Any) -> None:
+        order.append("next")
+
+    producer = await queue(store)
+    await put(producer, "stubborn", [None], timeout=0.1, max_retries=0)
+    async with working(app, store, concurrency=1, timeout_grace_ms=100) as running:
+        await eventually(lambda: dead_letters(store))  # recorded although the code goes on
+        await put(producer, "next", [None])
+        assert await sizes(store) == {"dead": 1, "ready": 1}
+        assert order == ["ignored"]
+        stubborn_ends.set()
+        await eventually(lambda: running.told.outcomes == {"dead": 1, "succeeded": 1})
+    assert order == ["ignored", "next"]
+    assert "(stubborn) timed out after 100 ms and goes on" in caplog.text
+
+
+async def test_J16_QB6_a_plain_function_is_told_of_its_timeout_and_keeps_its_slot(store: Store) -> None:
+    app, may_end, order = App(), threading.Event(), []
+
+    @app.handler("slow")
+    def slow(ctx: Context, payload: Any) -> None:
+        while not ctx.cancelled:
+            time.sleep(0.005)
+        order.append("told")
+        may_end.wait(20)
+
+    @app.handler("next")
+    def following(ctx: Context, payload: Any) -> None:
+        order.append("next")
+
+    producer = await queue(store)
+    await put(producer, "slow", [None], timeout=0.1, max_retries=0)
+    async with working(app, store, concurrency=1) as running:
+        await eventually(lambda: dead_letters(store))
+        await put(producer, "next", [None])
+        await eventually(lambda: order == ["told"])
+        assert await sizes(store) == {"dead": 1, "ready": 1}
+        may_end.set()
+        await eventually(lambda: running.told.outcomes == {"dead": 1, "succeeded": 1})
+    assert order == ["told", "next"]
+
+
+async def test_a_result_that_comes_after_the_timeout_does_not_count(store: Store) -> None:
+    app = App()
+
+    @app.handler("late")
+    async def late(ctx: Context, payload: Any) -> str:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            return "done after all"
+        return ""
+
+    producer = await queue(store)
+    await put(producer, "late", [None], timeout=0.05, max_retries=0)
+    async with working(app, store) as running:
+        await eventually(lambda: running.told.outcomes == {"dead": 1})
+
+
+async def test_M12_timeouts_come_from_the_job_then_the_queue_then_the_handler_then_the_worker(store: Store) -> None:
+    app, given = App(), {}
+
+    @app.handler("with", timeout=7)
+    async def with_timeout(ctx: Context, payload: Any) -> None:
+        given[payload] = round(ctx.remaining())
+
+    @app.handler("without")
+    async def without_timeout(ctx: Context, payload: Any) -> None:
+        given[payload] = round(ctx.remaining())
+
+    producer = await queue(store)
+    async with working(app, store, timeout_ms=9_000):
+        await put(producer, "with", ["handler"])
+        await put(producer, "without", ["worker"])
+        await put(producer, "with", ["job"], timeout=3)
+        await eventually(lambda: given == {"handler": 7, "worker": 9, "job": 3})
+    await configure(store, QUEUE, QueueSettings(timeout_ms=5_000))
+    given.clear()
+    async with working(app, store, timeout_ms=9_000):
+        await put(producer, "with", ["queue"])
+        await put(producer, "with", ["job"], timeout=3)
+        await eventually(lambda: given == {"queue": 5, "job": 3})
+
+
+async def test_a_running_worker_follows_the_live_settings_of_its_queue(store: Store) -> None:
+    app, given = App(), []
+
+    @app.handler("looks")
+    async def looks(ctx: Context, payload: Any) -> None:
+        given.append(round(ctx.remaining()))
+
+    producer = await queue(store)
+    async with working(app, store):
+        await put(producer, "looks", [None])
+        await eventually(lambda: given == [30])
+        await configure(store, QUEUE, QueueSettings(timeout_ms=5_000))
+
+        async def new_value() -> bool:
+            await put(producer, "looks", [None])
+            return given[-1] == 5
+
+        await eventually(new_value)
+
+
+async def test_Retry_says_when_but_not_for_ever(store: Store) -> None:
+    app, runs = App(), []
+
+    @app.handler("again")
+    async def again(ctx: Context, payload: Any) -> None:
+        runs.append(ctx.attempt)
+        raise Retry(after=0.01, reason="the other side is busy")
+
+    producer = await queue(store)
+    await put(producer, "again", [None], max_retries=2)
+    async with working(app, store) as running:
+        # The policy's first delay would be a second.
+        await eventually(lambda: running.told.outcomes == {"retried": 2, "dead": 1})
+    assert runs == [0, 1, 2]
+
+
+async def test_Dead_ends_a_job_at_once(store: Store) -> None:
+    app, runs = App(), []
+
+    @app.handler("hopeless")
+    def hopeless(ctx: Context, payload: Any) -> None:
+        runs.append(1)
+        raise Dead("the address does not exist")
+
+    producer = await queue(store)
+    await put(producer, "hopeless", [None])
+    async with working(app, store) as running:
+        await eventually(lambda: running.told.outcomes == {"dead": 1})
+    assert runs == [1]
+
+
+@pytest.mark.parametrize("form", ["timedelta", "datetime"])
+async def test_Snooze_puts_a_job_off_without_an_attempt(store: Store, form: str) -> None:
+    app, runs = App(), []
+
+    @app.handler("later")
+    async def later(ctx: Context, payload: Any) -> None:
+        runs.append((ctx.attempt, time.monotonic()))
+        if len(runs) < 3:
+            delay = timedelta(seconds=0.3)
+            raise Snooze(delay if form == "timedelta" else datetime.now(UTC) + delay)
+
+    producer = await queue(store)
+    await put(producer, "later", [None], max_retries=0)
+    async with working(app, store) as running:
+        await eventually(lambda: running.told.outcomes == {"snoozed": 2, "succeeded": 1})
+    assert [attempt for attempt, _ in runs] == [0, 0, 0]
+    assert runs[1][1] - runs[0][1] >= 0.25
+
+
+async def test_QK1_an_unknown_type_is_left_for_a_worker_that_knows_it(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    old, new, ran = App(), App(), []
+
+    @old.handler("known")
+    async def known(ctx: Context, payload: Any) -> None:
+        ran.append(("known", ctx.attempt))
+
+    @new.handler("new")
+    async def handle_new(ctx: Context, payload: Any) -> None:
+        ran.append(("new", ctx.attempt))
+
+    producer = await queue(store)
+    await put(producer, "new", [None])
+    await put(producer, "known", [None])
+    async with working(old, store) as first:
+        await eventually(lambda: first.told.outcomes["unknown_type"] >= 2)
+        assert ran == [("known", 0)]
+        assert caplog.text.count("no handler here for type 'new'") == 1
+        async with working(new, store):
+            await eventually(lambda: ran == [("known", 0), ("new", 0)])
+
+
+async def test_a_record_that_cannot_be_read_is_dead_with_a_reason(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    app, ran = App(), []
+
+    @app.handler("works")
+    async def works(ctx: Context, payload: Any) -> None:
+        ran.append(payload)
+
+    producer = await queue(store)
+    broken = [NewJob(b"1" + b"odd", 0, b"\x09nonsense"), NewJob(b"1" + b"\xff\xfe", 0, b"")]
+    await store.enqueue(PartitionRef(QUEUE, 1, 0), 1, b"nonce", broken)
+    await put(producer, "works", [1])
+    async with working(app, store) as running:
+        await eventually(lambda: running.told.outcomes == {"dead": 2, "succeeded": 1})
+    assert ran == [1]
+    assert await sizes(store) == {"dead": 2}
+    assert "job odd cannot be read" in caplog.text
+
+
+@pytest.mark.parametrize("max_in_flight", [None, 5])
+async def test_M8_concurrency_and_in_flight_limits_hold(store: Store, max_in_flight: int | None) -> None:
+    app, running_now, most, done = App(), 0, 0, 0
+
+    @app.handler("counts")
+    async def counts(ctx: Context, payload: Any) -> None:
+        nonlocal running_now, most, done
+        running_now += 1
+        most = max(most, running_now)
+        await asyncio.sleep(0.001)
+        running_now -= 1
+        done += 1
+
+    producer = await queue(store, partitions=2)
+    await put(producer, "counts", range(400), run_at=1.0)
+    leased = 0
+    async with working(app, store, concurrency=5, max_in_flight=max_in_flight):
+
+        async def finished() -> bool:
+            nonlocal leased
+            leased = max(leased, (await sizes(store)).get("leased", 0))
+            return done == 400 and await empty(store)
+
+        await eventually(finished)
+    assert most == 5
+    assert leased <= (max_in_flight or 1005)
+
+
+async def test_M1_a_delayed_job_runs_at_its_time_and_not_before(store: Store) -> None:
+    app, ran = App(), {}
+
+    @app.handler("delayed")
+    async def delayed(ctx: Context, payload: Any) -> None:
+        ran[payload] = (time.time() * 1000, ctx.job.run_at)
+
+    producer = await queue(store, partitions=4)
+    async with working(app, store):
+        await producer.enqueue_many(QUEUE, [JobSpec("delayed", n, delay=0.2 + n / 20) for n in range(5)])
+        await eventually(lambda: len(ran) == 5)
+    # The server's clock is this machine's.
+    assert all(at >= run_at for at, run_at in ran.values())
+
+
+async def test_handlers_of_a_running_job_are_not_shown_credentials_or_the_store(store: Store) -> None:
+    app, seen = App(), []
+
+    @app.handler("looks")
+    async def looks(ctx: Context, payload: Any) -> None:
+        seen.append(repr(ctx))
+
+    producer = await queue(store)
+    (job,) = await put(producer, "looks", [None])
+    async with working(app, store):
+        await eventually(lambda: seen)
+    assert seen == [f"<Context of job '{job}' (looks) in queue 'emails'>"]
+
+
+async def test_unexpected_errors_are_logged_once_per_interval(store: Store, caplog: pytest.LogCaptureFixture) -> None:
+    app, ran = App(), []
+
+    @app.handler("works")
+    async def works(ctx: Context, payload: Any) -> None:
+        ran.append(payload)
+
+    producer = await queue(store)
+    await put(producer, "works", [1])
+    faulty = Faulty(store)
+    faulty.before["claim"] = [RuntimeError("a defect"), RuntimeError("a defect")]
+    faulty.before["ack"] = [RuntimeError("a defect")]
+    with caplog.at_level(logging.INFO):
+        async with working(app, faulty) as running:
+            await eventually(lambda: empty(store))
+            assert running.told.outcomes == {"succeeded": 1}
+    assert ran == [1]
+    assert caplog.text.count("RuntimeError: a defect") == 1
