@@ -7,9 +7,8 @@ import zlib
 from functools import cache
 
 from examples.demo.results import Results
-from headrace.app import App
+from headrace import App, Context
 from headrace.connection import ConnectionSettings
-from headrace.context import Context
 
 app = App()
 

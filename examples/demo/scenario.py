@@ -19,9 +19,7 @@ from examples.demo.report import Progress, Report
 from examples.demo.results import Results
 from examples.demo.setting import Setting
 from examples.demo.workload import Plan, Source, delays, source_tree, split
-from headrace.errors import StoreUnavailable
-from headrace.producer import Producer
-from headrace.stores import Store, open_store
+from headrace import Producer, Store, StoreUnavailable, open_store
 from headrace.stores.base import Counts
 from headrace.topology import PartitionRef
 

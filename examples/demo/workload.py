@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from headrace.producer import JobSpec
+from headrace import JobSpec
 
 
 @dataclass(frozen=True, slots=True)

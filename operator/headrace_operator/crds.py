@@ -151,7 +151,7 @@ def _crd(
                             "properties": {
                                 "apiVersion": {"type": "string", "description": "Version of this schema."},
                                 "kind": {"type": "string", "description": f"Always {kind}."},
-                                "metadata": {"type": "object", "description": "Standard object metadata."},
+                                "metadata": {"type": "object"},
                                 "spec": spec,
                                 "status": status,
                             },

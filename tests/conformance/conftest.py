@@ -11,13 +11,17 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
+from headrace.errors import NotDrained
+from headrace.lifecycle import complete
 from headrace.stores.base import Store
 from headrace.stores.memory import MemoryStore
 from headrace.stores.redis import RedisStore
-from tests.conformance.steps import ref
+from headrace.topology import Topology
+from tests.conformance.steps import QUEUE, ref
 from tests.services.redis import RedisServers, flavours
 
 Advance = Callable[[int], Awaitable[None]]
+Complete = Callable[..., Awaitable[Topology]]
 
 START_MS = 1_700_000_000_000
 
@@ -72,3 +76,20 @@ def advance(backend: str, clock: ManualClock, store: Store) -> Advance:
         clock.now += ms
 
     return turn if backend == "memory" else wait
+
+
+@pytest.fixture
+def completed(backend: str, store: Store, advance: Advance) -> Complete:
+    """Complete a version after the time in which clients may retry; on a server that time is short here."""
+    window = 5_000 if backend == "memory" else 40
+
+    async def after_the_window(version: int, through: Store | None = None, *, queue: str = QUEUE) -> Topology:
+        while True:
+            try:
+                return await complete(through or store, queue, version, client_retry_ms=window)
+            except NotDrained as error:
+                if error.reason != "ClientsMayRetry":
+                    raise
+                await advance(window)
+
+    return after_the_window

@@ -7,7 +7,7 @@ from itertools import count
 from typing import Any
 
 from headrace.envelope import decode_record, encode_body
-from headrace.ids import encode_id
+from headrace.ids import encode_id, partition_of
 from headrace.job import Job
 from headrace.lifecycle import promote
 from headrace.stores.base import Accepted, Claim, Claimed, Counts, Failure, Moved, NewJob, Release, Settled, Store
@@ -17,6 +17,7 @@ QUEUE = "emails"
 LONG_MS = 3_600_000
 
 _nonces = count(1)
+_runners = count(1)
 
 
 def ref(partition: int = 0, version: int = 1) -> PartitionRef:
@@ -84,9 +85,10 @@ class Worker:
         *,
         at: PartitionRef | None = None,
         acks: Sequence[Settled] = (),
+        suspect: bool = True,
     ) -> Claim:
         self.seq += 1
-        return await self.store.claim(at or ref(), self.name, self.seq, limit, lease_ms, acks)
+        return await self.store.claim(at or ref(), self.name, self.seq, limit, lease_ms, acks, suspect=suspect)
 
 
 async def claim_when_due(worker: Worker, advance: Callable[[int], Awaitable[None]], ms: int, not_before: int) -> Claim:
@@ -117,3 +119,44 @@ def releases(claim: Claim, delay_ms: int = 0, note: str = "") -> list[Release]:
 async def created(store: Store, partitions: int = 1) -> Topology:
     """Promote version 1 of the queue."""
     return await promote(store, QUEUE, 1, partitions)
+
+
+def id_of(partition: int, partitions: int) -> str:
+    """An id that belongs to that partition of so many."""
+    return next(name for n in count() if partition_of(name := f"job-{n}", partitions) == partition)
+
+
+async def run_everything(store: Store, topology: Topology) -> list[str]:
+    """Claim and acknowledge whatever is ready in any version; the ids."""
+    done = []
+    worker = Worker(store, f"runner-{next(_runners)}")
+    for version in topology.versions:
+        for at in topology.refs(version):
+            claim = await worker.claim(at=at)
+            assert await store.ack(at, settled(claim)) == []
+            done += ids(claim)
+    return done
+
+
+async def stored_topology(store: Store) -> Topology:
+    topology = await store.read_topology(QUEUE)
+    assert topology is not None
+    return topology
+
+
+async def states(store: Store, version: int, partitions: int) -> list[str]:
+    found = await store.counts([ref(p, version) for p in range(partitions)])
+    return [each.state for each in found]
+
+
+async def partition_counts_accepted(store: Store, version: int, partitions: int) -> set[int]:
+    """With which partition counts the version's partitions take jobs."""
+    accepted = set()
+    for partition in range(partitions):
+        for believed in range(1, 20):
+            answer = await enqueue(store, f"probe-{partition}", at=ref(partition, version), partitions=believed)
+            if not isinstance(answer, Moved):
+                accepted.add(believed)
+                claim = await Worker(store, f"p-{version}-{partition}-{believed}").claim(at=ref(partition, version))
+                await store.ack(ref(partition, version), settled(claim))
+    return accepted

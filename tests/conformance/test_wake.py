@@ -326,3 +326,15 @@ async def test_an_idle_queue_wakes_nobody(store: Store, advance: Advance) -> Non
     await worker.claim()
     assert await store.tick(QUEUE, "w") is None
     assert await nothing(store)
+
+
+async def test_a_cancelled_wait_ends_at_whatever_moment_it_is_cancelled(store: Store) -> None:
+    await created(store)
+    for turns in range(60):  # through connecting, sending and waiting for the reply
+        waiting = asyncio.create_task(take(store))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        waiting.cancel()
+        done, _ = await asyncio.wait([waiting], timeout=AT_ONCE / 2)
+        assert done, f"the wait goes on after it was cancelled in turn {turns} of the event loop"
+        assert waiting.cancelled()

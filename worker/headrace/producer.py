@@ -205,9 +205,18 @@ class Producer:
         topology = self._topologies.get(queue) or await self._read_topology(queue)
         refused_until = self._clock() + self._retry_for
         left = list(pending)
+        unknown: list[_Pending] = []
+        advanced = True
         while True:
             await self._probe(topology, [job for job in left if job.given or job.nonce])
-            left = [job for job in left if job.result is None]
+            # A lost step that no older version knows was not applied - if they were asked in time: later, the version
+            # that had applied it may be gone. That happens to a process that slept.
+            now = self._clock()
+            unknown += [job for job in left if job.result is None and job.nonce and now > job.deadline]
+            left = [job for job in left if job.result is None and not (job.nonce and now > job.deadline)]
+            if advanced:  # else the version that was sent to is not among the older ones, and was not asked
+                for job in left:
+                    job.nonce = b""
             groups: dict[int, list[_Pending]] = {}
             for job in left:
                 groups.setdefault(partition_of(job.id, topology.partitions), []).append(job)
@@ -221,13 +230,22 @@ class Producer:
                 if isinstance(outcome, BaseException):
                     raise outcome
             left = [job for job in left if job.result is None]
+            if unknown and not left:
+                raise OutcomeUnknown(
+                    f"queue {queue!r}: {len(unknown)} job(s) may or may not be enqueued: the outcome of the step that "
+                    f"carried them was not found out in time"
+                )
             if not left:
                 return
-            if self._clock() > refused_until:
+            successor = await self._successor(topology, outcomes)
+            advanced = successor.epoch > topology.epoch
+            if advanced:
+                refused_until = self._clock() + self._retry_for
+            elif self._clock() > refused_until:
                 raise TopologyConflict(
                     queue, f"its partitions refuse {len(left)} job(s) and name no successor", topology
                 )
-            topology = await self._successor(topology, outcomes)
+            topology = successor
 
     async def _step(self, ref: PartitionRef, topology: Topology, group: list[_Pending]) -> Topology | None:
         """Send one group until there is an answer; the successor if the partition refused and knows one."""
@@ -322,7 +340,8 @@ class _Patience:
         self._pause = min(self._pause * 2, 0.5)
         if self._clock() + self._pause <= self.deadline:
             await asyncio.sleep(self._pause * random.uniform(0.5, 1.0))
-            return
+            if self._clock() <= self.deadline:  # else this process slept, and the store may have forgotten the nonce
+                return
         unknown = sum(1 for job in jobs if job.nonce)
         if not unknown:
             raise error

@@ -214,6 +214,10 @@ class Executor:
                 self._check([following])
                 continue
             self._start(following, now)
+        self.notify_free()
+
+    def notify_free(self) -> None:
+        """Tell whoever waits for slots that there may be one."""
         if self.on_free is not None:
             notify, self.on_free = self.on_free, None
             notify()
@@ -240,6 +244,7 @@ class Executor:
             batch.held_until = max(batch.held_until, asked + batch.lease_ms / 1000)
         finally:
             self._in_doubt -= len(executions)
+            self.notify_free()
         self.lose([executions[index] for index in refused])
         for execution in executions:
             if execution.lost or execution.state != State.WAITING:
@@ -265,6 +270,7 @@ class Executor:
             lost.setdefault(execution.job.queue, []).append(execution)
             if execution.state == State.RUNNING:
                 self._tell_to_end(execution, Ending.LOST)
+        self.notify_free()
         for queue, jobs in lost.items():
             self._metrics.leases_lost(queue, len(jobs))
             log.warning(

@@ -133,6 +133,7 @@ class Worker:
             on_alarm=lambda queue, ms: timers[queue].due_in(ms),
             on_gone=lambda queue: timers[queue].reread(),
         )
+        settlements.on_confirmed = executor.notify_free
         self._claims, self._keeper, self._executor = claims, keeper, executor
         waiter_stores = {queue: store.clone() for queue in settings.queues}
         waiters = [

@@ -19,6 +19,9 @@ from headrace.retry import RetryPolicy
 from headrace.stores.base import MAX_CLAIM
 from headrace.topology import check_queue_name
 
+UNCONFIRMED = 1000
+"""Finished jobs whose acknowledgement may be on its way at the same time, unless max_in_flight says otherwise."""
+
 
 class WorkerSettings(ConnectionSettings):
     """All knobs of a worker; each may come from ``HEADRACE_<NAME>`` (queues: comma-separated).
@@ -31,7 +34,7 @@ class WorkerSettings(ConnectionSettings):
     concurrency: int = Field(16, ge=1, le=4096, description="Handlers that run at the same time.")
     batch_size: int | None = Field(None, ge=1, le=MAX_CLAIM, description="Jobs per claim; unset: up to 256.")
     queue_buffer: int = Field(0, ge=0, le=10_000, description="Jobs leased beyond the free slots, waiting here.")
-    max_in_flight: int | None = Field(None, ge=1, description="Leased jobs at most; unset: 2 x (slots + buffer).")
+    max_in_flight: int | None = Field(None, ge=1, description="Leased jobs at most; unset: slots + buffer + 1000.")
     lease_ms: int = Field(30_000, ge=500, le=3_600_000, description="Lease of a claimed job, milliseconds.")
     heartbeat_ms: int | None = Field(None, ge=50, description="Time between renewals; unset: a third of the lease.")
     poll_ms: int = Field(20_000, ge=100, le=300_000, description="Longest wait for a wake-up before looking again.")
@@ -88,7 +91,7 @@ class WorkerSettings(ConnectionSettings):
     @property
     def in_flight_limit(self) -> int:
         """Jobs that may be leased by this worker, those whose acknowledgement is on its way included."""
-        return self.max_in_flight or 2 * (self.concurrency + self.queue_buffer)
+        return self.max_in_flight or self.concurrency + self.queue_buffer + UNCONFIRMED
 
     def heartbeat_for(self, lease_ms: int) -> int:
         """Return the time between renewals of a lease of ``lease_ms``: as set, if that is safe for this lease."""

@@ -59,6 +59,8 @@ class Settlements:
         self._senders: set[asyncio.Task[None]] = set()
         self._hurry = False
         self._changed = asyncio.Event()
+        self.on_confirmed: Callable[[], None] | None = None
+        """Called after outcomes have been confirmed: fewer jobs are in flight."""
 
     def outbox(self, ref: PartitionRef) -> Outbox:
         """Return the outbox of a partition."""
@@ -202,6 +204,8 @@ class Settlements:
         for execution in executions:
             execution.state = over
             drop(execution)
+        if self.on_confirmed is not None:
+            self.on_confirmed()
         return lost
 
     def _report_lost(self, queue: str, lost: list[Execution]) -> None:

@@ -106,6 +106,9 @@ class RedisClient:
             connection = await pool.get_connection()  # type: ignore[no-untyped-call]
             await connection.send_command(*command)
             sent = True
+            if (task := asyncio.current_task()) is not None and task.cancelling():
+                # The library sends within asyncio.wait_for, which before Python 3.12 may lose a cancellation.
+                raise asyncio.CancelledError
             return await connection.read_response(timeout=seconds + 5.0)
         except (RedisError, OSError, TimeoutError) as error:
             if connection is not None:

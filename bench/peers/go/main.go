@@ -1,0 +1,176 @@
+// Command asynq-subject runs asynq for the benchmarks: one server with 100 goroutines for handlers, no retention.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/hibiken/asynq"
+)
+
+type parameters struct {
+	URL         string  `json:"url"`
+	Jobs        int     `json:"jobs"`
+	Concurrency int     `json:"concurrency"`
+	Mode        string  `json:"mode"`
+	Callers     int     `json:"callers"`
+	Payload     int     `json:"payload"`
+	Delay       float64 `json:"delay"`
+}
+
+type report struct {
+	Jobs        int            `json:"jobs"`
+	Seconds     float64        `json:"seconds"`
+	CPUSeconds  float64        `json:"cpu_seconds"`
+	Version     string         `json:"version"`
+	Settings    map[string]any `json:"settings"`
+	Unsupported string         `json:"unsupported,omitempty"`
+}
+
+const fillCallers = 50
+
+func main() {
+	var given parameters
+	if err := json.Unmarshal([]byte(os.Args[2]), &given); err != nil {
+		fail(err)
+	}
+	if given.Payload == 0 {
+		given.Payload = 32
+	}
+	connection, err := asynq.ParseRedisURI(given.URL)
+	if err != nil {
+		fail(err)
+	}
+	var found report
+	switch os.Args[1] {
+	case "fill":
+		given.Mode, given.Callers = "concurrent", fillCallers
+		found = enqueue(connection, given)
+	case "enqueue":
+		if given.Mode == "bulk" {
+			found = report{Unsupported: "no call that enqueues many"}
+		} else {
+			found = enqueue(connection, given)
+		}
+	case "work":
+		found = work(connection, given)
+	default:
+		found = report{Unsupported: "no action " + os.Args[1]}
+	}
+	found.Version = version()
+	if found.Settings == nil {
+		found.Settings = map[string]any{}
+	}
+	found.Settings["go"] = runtime.Version()
+	if err := json.NewEncoder(os.Stdout).Encode(found); err != nil {
+		fail(err)
+	}
+}
+
+func enqueue(connection asynq.RedisConnOpt, given parameters) report {
+	client := asynq.NewClient(connection)
+	defer client.Close()
+	payload := []byte("\"" + strings.Repeat("x", given.Payload-2) + "\"")
+	var options []asynq.Option
+	if given.Delay > 0 {
+		options = append(options, asynq.ProcessIn(time.Duration(given.Delay*float64(time.Second))))
+	}
+	callers := 1
+	if given.Mode == "concurrent" {
+		callers = given.Callers
+	}
+	var left atomic.Int64
+	left.Store(int64(given.Jobs))
+	var group sync.WaitGroup
+	begun, cpuBegun := time.Now(), cpu()
+	for range callers {
+		group.Add(1)
+		go func() {
+			defer group.Done()
+			for left.Add(-1) >= 0 {
+				if _, err := client.Enqueue(asynq.NewTask("noop", payload), options...); err != nil {
+					fail(err)
+				}
+			}
+		}()
+	}
+	group.Wait()
+	return report{
+		Jobs: given.Jobs, Seconds: time.Since(begun).Seconds(), CPUSeconds: cpu() - cpuBegun,
+		Settings: map[string]any{"goroutines": callers},
+	}
+}
+
+func work(connection asynq.RedisConnOpt, given parameters) report {
+	var count atomic.Int64
+	var begun time.Time
+	var cpuBegun float64
+	done := make(chan struct{})
+	server := asynq.NewServer(connection, asynq.Config{Concurrency: given.Concurrency, LogLevel: asynq.ErrorLevel})
+	err := server.Start(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
+		switch number := count.Add(1); {
+		case number == 1:
+			begun, cpuBegun = time.Now(), cpu()
+			if given.Jobs == 1 {
+				close(done)
+			}
+		case number == int64(given.Jobs):
+			close(done)
+		}
+		return nil
+	}))
+	if err != nil {
+		fail(err)
+	}
+	<-done
+	inspector := asynq.NewInspector(connection)
+	for {
+		info, err := inspector.GetQueueInfo("default")
+		if err != nil {
+			fail(err)
+		}
+		if info.Size == 0 {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	found := report{
+		Jobs: given.Jobs, Seconds: time.Since(begun).Seconds(), CPUSeconds: cpu() - cpuBegun,
+		Settings: map[string]any{"concurrency": given.Concurrency, "retention": "none"},
+	}
+	server.Shutdown()
+	return found
+}
+
+func cpu() float64 {
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+		fail(err)
+	}
+	return float64(usage.Utime.Nano()+usage.Stime.Nano()) / 1e9
+}
+
+func version() string {
+	if build, ok := debug.ReadBuildInfo(); ok {
+		for _, dependency := range build.Deps {
+			if dependency.Path == "github.com/hibiken/asynq" {
+				return strings.TrimPrefix(dependency.Version, "v")
+			}
+		}
+	}
+	return "unknown"
+}
+
+func fail(err error) {
+	fmt.Fprintln(os.Stderr, err)
+	os.Exit(1)
+}

@@ -1,0 +1,106 @@
+// BullMQ: one worker process with concurrency 100, jobs removed on completion, on ioredis (its documented client).
+import { createRequire } from "node:module";
+import { Queue, Worker } from "bullmq";
+import IORedis from "ioredis";
+
+const require = createRequire(import.meta.url);
+const VERSION = require("bullmq/package.json").version;
+const CLIENT = `ioredis ${require("ioredis/package.json").version}, node ${process.versions.node}`;
+const KEEP = { removeOnComplete: true, removeOnFail: true };
+const FILL_BATCH = 500;
+
+const [action, text] = process.argv.slice(2);
+const parameters = JSON.parse(text);
+const { hostname, port } = new URL(parameters.url);
+const connect = () => new IORedis({ host: hostname, port: Number(port), maxRetriesPerRequest: null });
+const data = "x".repeat((parameters.payload ?? 32) - 2);
+
+const seconds = () => Number(process.hrtime.bigint()) / 1e9;
+const cpu = () => {
+  const used = process.cpuUsage();
+  return (used.user + used.system) / 1e6;
+};
+
+async function bulk(queue, jobs, size, options) {
+  for (let begun = 0; begun < jobs; begun += size) {
+    const count = Math.min(size, jobs - begun);
+    await queue.addBulk(Array.from({ length: count }, () => ({ name: "noop", data, opts: options })));
+  }
+}
+
+async function fill() {
+  const queue = new Queue("bench", { connection: connect() });
+  const delay = parameters.delay ? { delay: parameters.delay * 1000 } : {};
+  await bulk(queue, parameters.jobs, FILL_BATCH, { ...KEEP, ...delay });
+  return { jobs: parameters.jobs, seconds: 0, cpu_seconds: 0, version: VERSION };
+}
+
+async function enqueue() {
+  const { jobs, mode } = parameters;
+  const queue = new Queue("bench", { connection: connect() });
+  await queue.waitUntilReady();
+  const begun = seconds();
+  const cpuBegun = cpu();
+  if (mode === "bulk") {
+    await bulk(queue, jobs, parameters.bulk, KEEP);
+  } else if (mode === "single") {
+    for (let n = 0; n < jobs; n++) await queue.add("noop", data, KEEP);
+  } else {
+    let left = jobs;
+    const caller = async () => {
+      while (left-- > 0) await queue.add("noop", data, KEEP);
+    };
+    await Promise.all(Array.from({ length: parameters.callers }, caller));
+  }
+  return {
+    jobs,
+    seconds: seconds() - begun,
+    cpu_seconds: cpu() - cpuBegun,
+    version: VERSION,
+    settings: { client: CLIENT, "bulk call": "Queue.addBulk" },
+  };
+}
+
+async function work() {
+  const { jobs, concurrency } = parameters;
+  let count = 0;
+  let begun = 0;
+  let cpuBegun = 0;
+  const allStarted = new Promise((resolve) => {
+    const worker = new Worker(
+      "bench",
+      async () => {
+        if (count++ === 0) {
+          begun = seconds();
+          cpuBegun = cpu();
+        }
+        if (count === jobs) resolve();
+      },
+      { connection: connect(), concurrency },
+    );
+    worker.on("error", (error) => {
+      console.error(error);
+      process.exit(1);
+    });
+  });
+  await allStarted;
+  const queue = new Queue("bench", { connection: connect() });
+  for (;;) {
+    const left = await queue.getJobCounts("waiting", "active", "prioritized", "delayed");
+    if (Object.values(left).reduce((sum, size) => sum + size, 0) === 0) break;
+    await new Promise((resolve) => setTimeout(resolve, 1));
+  }
+  return {
+    jobs,
+    seconds: seconds() - begun,
+    cpu_seconds: cpu() - cpuBegun,
+    version: VERSION,
+    settings: { client: CLIENT, concurrency, removeOnComplete: true },
+  };
+}
+
+const actions = { fill, enqueue, work };
+const report = actions[action]
+  ? await actions[action]()
+  : { jobs: 0, seconds: 0, cpu_seconds: 0, version: VERSION, unsupported: `no action ${action}` };
+process.stdout.write(JSON.stringify(report) + "\n", () => process.exit(0));

@@ -1,0 +1,70 @@
+"""Dramatiq: one worker process with 100 threads, the default middleware."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from importlib.metadata import version
+
+import dramatiq
+import redis
+from dramatiq.brokers.redis import RedisBroker
+
+from bench.peers.python.meter import Meter, Parameters, Report, emptied_plainly, enqueued_plainly, payload, serve
+
+VERSION = version("dramatiq")
+CLIENT = f"redis-py {version('redis')}, hiredis {version('hiredis')}"
+
+
+def broker_of(parameters: Parameters) -> RedisBroker:
+    broker = RedisBroker(url=parameters["url"])
+    dramatiq.set_broker(broker)
+    return broker
+
+
+def fill(parameters: Parameters) -> Report:
+    return enqueue({"mode": "single", **parameters})
+
+
+def enqueue(parameters: Parameters) -> Report:
+    broker_of(parameters)
+
+    @dramatiq.actor
+    def noop(text: str) -> None: ...
+
+    text = payload(parameters)
+    delay = int(parameters["delay"] * 1000) if parameters.get("delay") else None
+    return enqueued_plainly(
+        parameters,
+        lambda: noop.send_with_options(args=(text,), delay=delay),
+        None,
+        version=VERSION,
+        settings={"client": CLIENT},
+    )
+
+
+def work(parameters: Parameters) -> Report:
+    logging.disable(logging.INFO)
+    broker = broker_of(parameters)
+    done = threading.Event()
+    meter = Meter(parameters["jobs"], done.set)
+
+    @dramatiq.actor
+    def noop(text: str) -> None:
+        meter.started()
+
+    worker = dramatiq.Worker(broker, worker_threads=parameters["concurrency"], worker_timeout=100)
+    worker.start()
+    done.wait()
+    client = redis.Redis.from_url(parameters["url"])
+    # The hash holds every message until it is acknowledged.
+    emptied_plainly(lambda: client.hlen("dramatiq:default.msgs"))
+    report = meter.report(
+        version=VERSION, settings={"client": CLIENT, "processes": 1, "threads": parameters["concurrency"]}
+    )
+    worker.stop(timeout=5_000)
+    return report
+
+
+if __name__ == "__main__":
+    serve({"fill": fill, "enqueue": enqueue, "work": work})

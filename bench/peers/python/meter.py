@@ -1,0 +1,164 @@
+"""What every Python subject measures with: standard library only, since it runs in every peer's own environment."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, NoReturn
+
+Parameters = dict[str, Any]
+Report = dict[str, Any]
+
+POLL_SECONDS = 0.001
+
+
+class Meter:
+    """Takes the time from the start of the first of ``jobs`` handlers until nothing is left in the queue.
+
+    Handlers call `started`, from any thread. ``done`` is called once, when the last one has started; from then on, not
+    before, the queue is asked whether all is acknowledged.
+    """
+
+    def __init__(self, jobs: int, done: Callable[[], object]) -> None:
+        self.jobs = jobs
+        self.first = 0.0
+        self._cpu = 0.0
+        self._count = itertools.count(1)
+        self._done = done
+
+    def started(self) -> None:
+        """Count one handler."""
+        number = next(self._count)
+        if number == 1:
+            self._cpu = time.process_time()
+            self.first = time.monotonic()
+        if number == self.jobs:
+            self._done()
+
+    def report(self, **facts: Any) -> Report:
+        """Return the outcome; call it when all is acknowledged."""
+        last = time.monotonic()
+        return {
+            "jobs": self.jobs,
+            "seconds": last - self.first,
+            "cpu_seconds": time.process_time() - self._cpu,
+            "first": self.first,
+            "last": last,
+            **facts,
+        }
+
+
+async def emptied(left: Callable[[], Awaitable[int]]) -> None:
+    """Wait until ``left`` returns 0."""
+    while await left():  # noqa: ASYNC110 - what is awaited lies in Redis
+        await asyncio.sleep(POLL_SECONDS)
+
+
+def emptied_plainly(left: Callable[[], int]) -> None:
+    """Wait until ``left`` returns 0."""
+    while left():
+        time.sleep(POLL_SECONDS)
+
+
+def payload(parameters: Parameters) -> str:
+    """Return text that takes ``payload`` bytes (default 32) as JSON."""
+    return "x" * (int(parameters.get("payload", 32)) - 2)
+
+
+async def enqueued(
+    parameters: Parameters,
+    one: Callable[[], Awaitable[object]],
+    many: Callable[[int], Awaitable[object]] | None,
+    **facts: Any,
+) -> Report:
+    """Enqueue ``jobs`` jobs in the wanted mode from one event loop and return the outcome.
+
+    ``one`` enqueues a job; ``many`` enqueues so many in one call, None if there is no such call.
+    """
+    jobs, mode = int(parameters["jobs"]), parameters["mode"]
+    if mode == "bulk" and many is None:
+        return unsupported("no call that enqueues many", facts)
+    cpu, begun = time.process_time(), time.monotonic()
+    if mode == "single":
+        for _ in range(jobs):
+            await one()
+    elif mode == "concurrent":
+
+        async def caller(count: int) -> None:
+            for _ in range(count):
+                await one()
+
+        await asyncio.gather(*(caller(count) for count in _shares(jobs, int(parameters["callers"]))))
+    elif many is not None:
+        for count in _batches(jobs, int(parameters["bulk"])):
+            await many(count)
+    return _timed(jobs, begun, cpu, facts)
+
+
+def enqueued_plainly(
+    parameters: Parameters, one: Callable[[], object], many: Callable[[int], object] | None, **facts: Any
+) -> Report:
+    """Do as `enqueued` does, with plain functions; concurrent callers are threads."""
+    jobs, mode = int(parameters["jobs"]), parameters["mode"]
+    if mode == "bulk" and many is None:
+        return unsupported("no call that enqueues many", facts)
+    cpu, begun = time.process_time(), time.monotonic()
+    if mode == "single":
+        for _ in range(jobs):
+            one()
+    elif mode == "concurrent":
+
+        def caller(count: int) -> None:
+            for _ in range(count):
+                one()
+
+        threads = [
+            threading.Thread(target=caller, args=(count,)) for count in _shares(jobs, int(parameters["callers"]))
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    elif many is not None:
+        for count in _batches(jobs, int(parameters["bulk"])):
+            many(count)
+    return _timed(jobs, begun, cpu, facts)
+
+
+def serve(actions: dict[str, Callable[[Parameters], Report]]) -> None:
+    """Do the action that the command line names and print its outcome as the last line."""
+    action, parameters = sys.argv[1], json.loads(sys.argv[2])
+    if action not in actions:
+        report = unsupported(f"no action {action}", {"version": ""})
+    else:
+        report = actions[action](parameters)
+    print(json.dumps(report), flush=True)
+
+
+def unsupported(why: str, facts: Report) -> Report:
+    """Return the outcome of an action that a subject does not have."""
+    return {"jobs": 0, "seconds": 0.0, "cpu_seconds": 0.0, "unsupported": why, **facts}
+
+
+def end(report: Report) -> NoReturn:
+    """Print the outcome and end the process, whatever its other threads do."""
+    print(json.dumps(report), flush=True)
+    os._exit(0)
+
+
+def _timed(jobs: int, begun: float, cpu: float, facts: Report) -> Report:
+    return {"jobs": jobs, "seconds": time.monotonic() - begun, "cpu_seconds": time.process_time() - cpu, **facts}
+
+
+def _shares(jobs: int, callers: int) -> list[int]:
+    return [jobs // callers + (number < jobs % callers) for number in range(callers)]
+
+
+def _batches(jobs: int, bulk: int) -> list[int]:
+    return [min(bulk, jobs - begun) for begun in range(0, jobs, bulk)]

@@ -1,0 +1,67 @@
+"""RQ: one SimpleWorker, which runs jobs in its own process one after the other (no fork per job), results not kept."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+from importlib.metadata import version
+
+import redis
+from rq import Queue, SimpleWorker
+
+from bench.peers.python.meter import Meter, Parameters, Report, emptied_plainly, end, enqueued_plainly, payload, serve
+
+VERSION = version("rq")
+CLIENT = f"redis-py {version('redis')}, hiredis {version('hiredis')}"
+TASK = "bench.peers.python.rq_task.noop"
+KEPT = {"result_ttl": 0}
+BULK = 500
+
+
+def fill(parameters: Parameters) -> Report:
+    if not parameters.get("delay"):
+        return enqueue({"mode": "bulk", "bulk": BULK, **parameters})
+    queue = Queue(connection=redis.Redis.from_url(parameters["url"]))
+    text, delay = payload(parameters), timedelta(seconds=parameters["delay"])
+    return enqueued_plainly(
+        {"mode": "single", **parameters}, lambda: queue.enqueue_in(delay, TASK, text, **KEPT), None, version=VERSION
+    )
+
+
+def enqueue(parameters: Parameters) -> Report:
+    queue = Queue(connection=redis.Redis.from_url(parameters["url"]))
+    text = payload(parameters)
+    return enqueued_plainly(
+        parameters,
+        lambda: queue.enqueue(TASK, text, **KEPT),
+        lambda count: queue.enqueue_many([Queue.prepare_data(TASK, (text,), **KEPT) for _ in range(count)]),
+        version=VERSION,
+        settings={"client": CLIENT, "bulk call": "Queue.enqueue_many"},
+    )
+
+
+def work(parameters: Parameters) -> Report:
+    from bench.peers.python import rq_task
+
+    connection = redis.Redis.from_url(parameters["url"])
+    queue = Queue(connection=connection)
+    worker = SimpleWorker([queue], connection=connection)
+    done = threading.Event()
+    meter = Meter(parameters["jobs"], done.set)
+    rq_task.on_start = meter.started
+
+    def finish() -> None:
+        done.wait()
+        watching = Queue(connection=redis.Redis.from_url(parameters["url"]))
+        emptied_plainly(lambda: watching.count + watching.started_job_registry.count)
+        settings = {"client": CLIENT, "worker": "SimpleWorker", "concurrency": 1, "result_ttl": "0 (no result kept)"}
+        end(meter.report(version=VERSION, settings=settings))
+
+    # The worker wants the main thread, for its signals.
+    threading.Thread(target=finish, daemon=True).start()
+    worker.work(logging_level="WARNING")
+    raise RuntimeError("the worker ended early")
+
+
+if __name__ == "__main__":
+    serve({"fill": fill, "enqueue": enqueue, "work": work})

@@ -1,0 +1,137 @@
+"""A subject: a command run as a process of its own that does one thing and prints one line of JSON about it.
+
+Every subject, ours and each peer, understands the same actions::
+
+    COMMAND ACTION PARAMETERS
+
+``PARAMETERS`` is a JSON object. The process writes an `Outcome` as its last line on standard output. Time runs on the
+monotonic clock from the first job to the last one, without the start of the process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ValidationError
+
+ROOT = Path(__file__).resolve().parent.parent
+
+Action = Literal["fill", "work", "enqueue", "idle", "latency", "drip"]
+"""``fill`` puts jobs into the queue, untimed, by the fastest way there is. ``work`` runs a worker until they are done.
+``enqueue`` is timed; its parameter ``mode`` is ``bulk``, ``single`` or ``concurrent``. ``latency`` runs a worker that
+measures the time from enqueue to handler start of jobs that ``drip`` enqueues one by one. ``idle`` runs a worker
+without jobs."""
+
+
+class Outcome(BaseModel):
+    """What a subject measured. ``seconds`` and ``cpu_seconds`` (of its process) are over the measured part."""
+
+    jobs: int
+    seconds: float
+    cpu_seconds: float
+    version: str
+    settings: dict[str, Any] = {}
+    unsupported: str | None = None
+    first: float | None = None
+    """When the first handler started, on the system-wide monotonic clock (only where processes are compared)."""
+    last: float | None = None
+    values_ms: list[float] = []
+
+
+class SubjectError(RuntimeError):
+    """A subject failed, did not end in time, or printed something else than an outcome."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A command, and the share of a benchmark's jobs that it is given (slow peers get fewer, or a run takes hours)."""
+
+    name: str
+    command: tuple[str, ...]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    share: float = 1.0
+    bulk: bool = True
+
+    def jobs(self, wanted: int) -> int:
+        """Return how many jobs this subject is given where ours gets ``wanted``."""
+        return max(1, round(wanted * self.share))
+
+    def start(self, action: Action, parameters: Mapping[str, object]) -> Running:
+        """Start the process."""
+        return Running(self, action, parameters)
+
+    def run(self, action: Action, parameters: Mapping[str, object], *, deadline: float = 600.0) -> Outcome:
+        """Run the process to its end, at most ``deadline`` seconds. Raises SubjectError."""
+        with self.start(action, parameters) as running:
+            return running.outcome(deadline)
+
+
+class Running:
+    """A process of a subject that has been started. Leaving the context ends it and all it started."""
+
+    def __init__(self, subject: Subject, action: Action, parameters: Mapping[str, object]) -> None:
+        self._name = f"{subject.name} {action}"
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed with the process
+        self.process = subprocess.Popen(
+            [*subject.command, action, json.dumps(dict(parameters))],
+            cwd=ROOT,
+            env={**os.environ, **subject.environment},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+            start_new_session=True,
+        )
+
+    def __enter__(self) -> Running:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        for stream in (self.process.stdin, self.process.stdout, self._errors):
+            if stream is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    stream.close()
+
+    def ready(self) -> None:
+        """Wait for the line ``ready``: the worker is connected and waits. Raises SubjectError if it ends instead."""
+        stream = self.process.stdout
+        for line in stream or ():
+            if line.strip() == "ready":
+                return
+        raise SubjectError(f"{self._name} ended before it was ready: {self._last_words()}")
+
+    def go(self) -> None:
+        """Send the line that a subject with the parameter ``wait`` waits for after ``ready``."""
+        if self.process.stdin is not None:
+            self.process.stdin.write("go\n")
+            self.process.stdin.flush()
+
+    def outcome(self, deadline: float) -> Outcome:
+        """Wait for the end and return what was measured."""
+        try:
+            output, _ = self.process.communicate(timeout=deadline)
+        except subprocess.TimeoutExpired:
+            raise SubjectError(f"{self._name} did not end within {deadline:.0f} s: {self._last_words()}") from None
+        lines = output.strip().splitlines()
+        if self.process.returncode != 0 or not lines:
+            raise SubjectError(f"{self._name} ended with {self.process.returncode}: {self._last_words()}")
+        try:
+            return Outcome.model_validate_json(lines[-1])
+        except ValidationError as error:
+            raise SubjectError(f"{self._name} printed no outcome but {lines[-1]!r}: {error}") from error
+
+    def _last_words(self) -> str:
+        self._errors.seek(0)
+        return " / ".join(self._errors.read().strip().splitlines()[-3:]) or "it said nothing"

@@ -1,0 +1,12 @@
+"""The smallest application. Run a worker with ``headrace worker run examples.handlers:app``."""
+
+from typing import Any
+
+from headrace import App, Context
+
+app = App()
+
+
+@app.handler("greet")
+async def greet(ctx: Context, payload: dict[str, Any]) -> None:
+    print(f"Hello {payload['name']}! (job {ctx.job.id}, version {ctx.job.version})", flush=True)

@@ -1,0 +1,194 @@
+"""One pass over one Queue: observe, plan, apply, until nothing is left to do; then the status."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+from headrace.errors import HeadraceError
+from headrace_operator.api.names import OPERATOR
+from headrace_operator.apply import Applier, Outdated, Refused
+from headrace_operator.connection import Connections, problem
+from headrace_operator.events import Recorder
+from headrace_operator.kube import ApiError, Kube, queues
+from headrace_operator.memory import Memory
+from headrace_operator.observe import Observer
+from headrace_operator.observed import Observed, QueueObject
+from headrace_operator.planning import Plan, plan
+from headrace_operator.reasons import ACTIONABLE, Event, Finding, Reason, normal, warning
+from headrace_operator.status import build_status, patch, to_write
+from headrace_operator.steps import Step
+
+MAX_ROUNDS = 20
+"""Plans that one pass may run; the longest way known takes about ten."""
+FIRST_RETRY, LAST_RETRY = 1.0, 30.0
+MEASURED_SECONDS = 30.0
+"""Measurements of one Queue are written at most this often."""
+_DECISIONS = (Reason.AWAITING_PROMOTION, Reason.TOO_MANY_DRAINING)
+
+log = logging.getLogger("headrace.operator")
+
+
+class QueueKey(NamedTuple):
+    """Names one Queue."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+async def _go_on(_: Step) -> None:
+    return None
+
+
+class Reconciler:
+    """Brings one Queue at a time to what its spec says.
+
+    ``resync_seconds``: when a Queue is looked at again although nothing happened. ``after_step``: called after every
+    step that was done; what it raises ends the pass there.
+    """
+
+    def __init__(
+        self,
+        kube: Kube,
+        connections: Connections,
+        observer: Observer,
+        applier: Applier,
+        recorder: Recorder,
+        memory: Memory,
+        *,
+        clock: Callable[[], float],
+        resync_seconds: float = 30.0,
+        may_measure: Callable[[], bool] = lambda: True,
+        after_step: Callable[[Step], Awaitable[None]] = _go_on,
+        uniform: Callable[[float, float], float] = random.uniform,
+    ) -> None:
+        self._kube = kube
+        self._connections = connections
+        self._observer = observer
+        self._applier = applier
+        self._recorder = recorder
+        self._memory = memory
+        self._clock = clock
+        self._resync_seconds = resync_seconds
+        self._may_measure = may_measure
+        self._after_step = after_step
+        self._uniform = uniform
+        self._uids: dict[QueueKey, str] = {}
+
+    async def reconcile(self, key: QueueKey) -> float | None:
+        """Do everything that can be done now. Returns the seconds until the next look, None if the Queue is gone.
+
+        Raises ApiError and ApiUnavailable if the API server failed; the Queue is then to be looked at again.
+        """
+        for _ in range(MAX_ROUNDS):
+            found = await self._observer.observe(*key)
+            if found is None:
+                await self._forget(key)
+                return None
+            seen, store = found
+            self._note(key, seen.queue)
+            decision = plan(seen)
+            if decision.data_loss:
+                # Told before it is repaired: a repair that is interrupted must not hide the loss.
+                await self._write_status(seen, decision, None)
+            if not decision.steps:
+                return await self._settle(key, seen, decision, None)
+            try:
+                for step in decision.steps:
+                    await self._applier.run(step, seen.queue, store)
+                    log.info("%s: done: %s", key, _told(step))
+                    if step.event is not None:
+                        await self._recorder.tell(seen.queue, step.event)
+                    await self._after_step(step)
+            except Outdated as outdated:
+                log.info("%s: looks again: %s", key, outdated)
+            except Refused as refused:
+                return await self._settle(key, seen, decision, refused.finding)
+            except HeadraceError as error:
+                failed = problem(error)
+                stalled = failed.finding if failed.stalled else None
+                decision = replace(decision, connection=failed.finding, stalled=stalled)
+                return await self._settle(key, seen, decision, None)
+        log.warning("%s: still changing after %d plans; goes on later", key, MAX_ROUNDS)
+        return self._retry_in(key)
+
+    def failed(self, key: QueueKey) -> float:
+        """Say that a pass raised. Returns the seconds until it should be tried again: 1 s to 30 s, with jitter."""
+        return self._retry_in(key)
+
+    async def _settle(self, key: QueueKey, seen: Observed, decision: Plan, failure: Finding | None) -> float:
+        """Write the status, tell events, and return the seconds until the next look."""
+        written = await self._write_status(seen, decision, failure)
+        for event in _events(decision, failure):
+            await self._recorder.tell(seen.queue, event)
+        if not written:
+            return 0.1  # somebody changed the object in between
+        if failure is not None and failure.reason is Reason.WAITING_FOR_DELETION:
+            return 1.0
+        if failure is not None or decision.connection is not None:
+            return self._retry_in(key)
+        self._memory.of(seen.queue.uid).failures = 0
+        resync = self._resync_seconds * self._uniform(0.8, 1.0)
+        return resync if decision.look_ms is None else min(resync, decision.look_ms / 1000)
+
+    async def _write_status(self, seen: Observed, decision: Plan, failure: Finding | None) -> bool:
+        """Write the status if it has to be; False if the object was changed or removed meanwhile."""
+        queue, memory = seen.queue, self._memory.of(seen.queue.uid)
+        status = build_status(seen, decision, failure)
+        due = self._clock() - memory.measured_at >= MEASURED_SECONDS
+        if not to_write(queue.status, status, measured_due=False) and not (
+            due and to_write(queue.status, status, measured_due=True) and self._may_measure()
+        ):
+            return True
+        body = {"metadata": {"resourceVersion": queue.resource_version}, "status": patch(queue.status, status)}
+        path = f"{queues(queue.namespace)}/{queue.name}/status"
+        try:
+            await self._kube.merge(path, body, manager=OPERATOR)
+        except ApiError as error:
+            if error.status in (404, 409):
+                return False
+            raise
+        memory.measured_at = self._clock()
+        return True
+
+    def _note(self, key: QueueKey, queue: QueueObject) -> None:
+        before = self._uids.get(key)
+        if before is not None and before != queue.uid:
+            self._memory.forget(before)
+        self._uids[key] = queue.uid
+
+    async def _forget(self, key: QueueKey) -> None:
+        uid = self._uids.pop(key, None)
+        if uid is not None:
+            self._memory.forget(uid)
+            await self._connections.release(uid)
+
+    def _retry_in(self, key: QueueKey) -> float:
+        uid = self._uids.get(key)
+        if uid is None:
+            return FIRST_RETRY
+        memory = self._memory.of(uid)
+        delay = min(LAST_RETRY, FIRST_RETRY * 2.0 ** min(memory.failures, 10))
+        memory.failures += 1
+        return float(delay * self._uniform(0.75, 1.0))
+
+
+def _events(decision: Plan, failure: Finding | None) -> Iterator[Event]:
+    """Yield what is worth an Event among the findings of a pass."""
+    findings = (decision.stalled, decision.connection, failure, decision.topology, decision.workers, decision.draining)
+    for finding in dict.fromkeys(finding for finding in findings if finding is not None):
+        if finding.reason in _DECISIONS:
+            yield normal(finding.reason, finding.message)
+        elif finding.reason in ACTIONABLE:
+            yield warning(finding.reason, finding.message)
+
+
+def _told(step: Step) -> str:
+    version = getattr(step, "version", None)
+    return type(step).__name__ + (f" v{version}" if version is not None else "")

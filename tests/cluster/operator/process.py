@@ -1,0 +1,55 @@
+"""The operator as a process on this machine."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import TracebackType
+
+from tests.cluster.cluster import LocalCluster
+
+COMMAND = Path(sys.executable).with_name("headrace-operator")
+
+
+class OperatorProcess:
+    """``headrace-operator`` with the administrator's kubeconfig; a context manager."""
+
+    def __init__(self, cluster: LocalCluster, log: Path, **environment: str) -> None:
+        self.log = log
+        self._environment = cluster.environment() | environment
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen([COMMAND], env=self._environment, stdout=log, stderr=log)
+
+    def kill(self) -> None:
+        """End it at once (SIGKILL); it can be started again."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(10)
+            self._process = None
+
+    def stop(self) -> int:
+        """End it in order (SIGTERM); returns its exit code."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
+        code = self._process.wait(20)
+        self._process = None
+        return code
+
+    def __enter__(self) -> OperatorProcess:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if self._process is not None:
+                assert self._process.poll() is None, f"the operator ended by itself:\n{self.log.read_text()[-4000:]}"
+                self.stop()
+        finally:
+            self.kill()

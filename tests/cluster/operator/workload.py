@@ -1,0 +1,29 @@
+"""What the workers of the tests run: each job counts its runs, outside the queue's keys."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import redis.asyncio as redis
+
+from headrace.app import App
+from headrace.connection import ConnectionSettings
+from headrace.context import Context
+from headrace.control import Dead
+
+app = App()
+
+
+@cache
+def connection() -> redis.Redis:
+    return redis.Redis.from_url(ConnectionSettings().store_url())
+
+
+@app.handler("count")
+async def count(ctx: Context, payload: object) -> None:
+    await connection().hincrby(f"runs:{ctx.job.queue}", f"{ctx.job.id}@v{ctx.job.version}", 1)
+
+
+@app.handler("poison")
+async def poison(ctx: Context, payload: object) -> None:
+    raise Dead("as asked")
