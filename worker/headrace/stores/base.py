@@ -325,6 +325,10 @@ class Store(Protocol):
         """Return how many jobs wait for each type, at most 100 types."""
         ...
 
+    async def parked_partitions(self, queue: str) -> dict[PartitionRef, int]:
+        """Return the partitions of the queue that hold parked jobs, with the time (ms) when one was parked last."""
+        ...
+
     # ---- waking ---------------------------------------------------------------------------------------------------
 
     async def wait_hint(self, queues: Sequence[str], timeout: float) -> PartitionRef | str | None:

@@ -137,7 +137,9 @@ class MemoryStore:
                 return False
             self._data.partitions.pop(ref, None)
             self._data.tombstones[ref] = self._data.now() + TOMBSTONE_TTL_MS
-            self._data.queue(ref.queue).forget(ref)
+            hints = self._data.queue(ref.queue)
+            hints.forget(ref)
+            hints.parked.pop(ref, None)
             return True
 
     async def discard(self, ref: PartitionRef) -> bool:
@@ -272,6 +274,8 @@ class MemoryStore:
             if (partition := self._live(ref)) is None:
                 return list(range(len(jobs)))
             refused = partition.park(jobs)
+            if len(refused) < len(jobs):
+                self._data.queue(ref.queue).parked[ref] = self._data.now()
             self._hint_news(ref, partition, self._data.now())
             return refused
 
@@ -282,6 +286,8 @@ class MemoryStore:
             if (partition := self._live(ref)) is None:
                 return 0
             freed = partition.unpark(types)
+            if not partition.parked():
+                self._data.queue(ref.queue).parked.pop(ref, None)
             self._hint_news(ref, partition, self._data.now())
             return freed
 
@@ -290,6 +296,11 @@ class MemoryStore:
         with self._data.lock:
             partition = self._live(ref)
             return partition.parked() if partition else {}
+
+    async def parked_partitions(self, queue: str) -> dict[PartitionRef, int]:
+        """Return the partitions that hold parked jobs, with the time (ms) when one was parked last."""
+        with self._data.lock:
+            return dict(self._data.queue(queue).parked)
 
     async def recover(self, ref: PartitionRef) -> int:
         """Return jobs with expired leases to ready; the number of them."""

@@ -46,9 +46,7 @@ SCRIPT_KEYS: Final[dict[str, tuple[str, ...]]] = {
 }  # fmt: skip
 """Partition keys of each script, in the order of its KEYS."""
 
-HINTED: Final = (
-    "enqueue", "ack", "fail", "release", "recover", "promote_due", "park", "unpark", "install", "remove",
-)  # fmt: skip
+HINTED: Final = ("enqueue", "ack", "fail", "release", "recover", "promote_due", "install")
 HINT_KEYS: Final[dict[str, tuple[str, ...]]] = {
     "claim": ("hot", "due", "alarm"),
     **dict.fromkeys(HINTED, ("hot", "due")),

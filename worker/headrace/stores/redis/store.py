@@ -180,10 +180,7 @@ class RedisStore:
         if reply[0] == b"gone":
             return Claim(token, refused=list(range(len(acks))), gone=True)
         _, now, refused, jobs, following, alarm_ms, _, _ = reply
-        hint = None
-        if following and following != b"@":
-            version, _, partition = following.partition(b":")
-            hint = PartitionRef(ref.queue, int(version), int(partition))
+        hint = _ref(ref.queue, following) if following and following != b"@" else None
         return Claim(token, _claimed(jobs), refused, False, now, hint, None if alarm_ms < 0 else alarm_ms)
 
     async def resume(self, ref: PartitionRef, worker: str, seq: int, lease_ms: int) -> Claim:
@@ -242,6 +239,11 @@ class RedisStore:
         flat = iter(await self._run("parked", ref, 100))
         return {name.decode(): int(number) for name, number in zip(flat, flat, strict=True)}
 
+    async def parked_partitions(self, queue: str) -> dict[PartitionRef, int]:
+        """Return the partitions that hold parked jobs, with the time (ms) when one was parked last."""
+        flat = iter(await self._client.command("ZRANGE", self._keys.queue(queue, "parked"), 0, -1, "WITHSCORES"))
+        return {_ref(queue, label): int(float(at)) for label, at in zip(flat, flat, strict=True)}
+
     # ---- waking ---------------------------------------------------------------------------------------------------
 
     async def wait_hint(self, queues: Sequence[str], timeout: float) -> PartitionRef | str | None:
@@ -256,8 +258,7 @@ class RedisStore:
         queue = hot[reply[0]]
         if reply[1] == b"@":
             return queue
-        version, _, partition = reply[1].partition(b":")
-        return PartitionRef(queue, int(version), int(partition))
+        return _ref(queue, reply[1])
 
     async def hint(self, ref: PartitionRef) -> None:
         """Give a hint back, or raise one; it goes to the head."""
@@ -280,6 +281,11 @@ class RedisStore:
         await self._client.command("SET", self._keys.marker, marker, "NX")
         stored = await self._client.command("GET", self._keys.marker)
         return str(stored.decode())
+
+
+def _ref(queue: str, label: bytes) -> PartitionRef:
+    version, _, partition = label.partition(b":")
+    return PartitionRef(queue, int(version), int(partition))
 
 
 def _claimed(packed: bytes) -> list[Claimed]:

@@ -1,7 +1,7 @@
 -- REMOVE: delete a closed partition's keys and leave a tombstone, so that neither a slow promoter nor a stale producer
 -- can bring it back.
 --
--- KEYS  1 meta hash, 2-17 every other key of the partition; standalone form also: 18 hot zset, 19 due zset
+-- KEYS  1 meta hash, 2-17 every other key of the partition; standalone form also: 18 hot zset, 19 due zset, 20 parked zset
 -- ARGV  1 label "version:partition", 2 life of the tombstone in ms
 -- Returns 1, or 0 and nothing changed if the partition is active or draining
 -- Cost  O(1): keys are unlinked. Called by headrace.lifecycle.complete.
@@ -13,5 +13,6 @@ redis.call('PEXPIRE', KEYS[1], ARGV[2])
 if KEYS[18] then
   redis.call('ZREM', KEYS[18], ARGV[1])
   redis.call('ZREM', KEYS[19], ARGV[1])
+  redis.call('ZREM', KEYS[20], ARGV[1])
 end
 return 1

@@ -1,11 +1,12 @@
 -- UNPARK: jobs that wait by type become ready, for the types that a worker knows.
 --
--- KEYS  1 meta hash, 2-4 ready lists of lanes 0-2, 5 park zset; standalone form also: 6 hot zset, 7 due zset
+-- KEYS  1 meta hash, 2-4 ready lists of lanes 0-2, 5 park zset
+--       standalone form also: 6 hot zset, 7 due zset, 8 parked zset of the queue
 -- ARGV  1 label "version:partition", 2 msgpack [type, ...], at most 1,000
 -- Returns how many became ready; at most 1,000, so it is called until that is 0
 -- Cost  O(types + jobs log n); O(1) where nothing is parked. Called by each worker when it starts and now and then.
 local META, R0, R1, R2, PARK = unpack(KEYS, 1, 5)
-local HOT, DUE = KEYS[6], KEYS[7]
+local HOT, DUE, PARKED = KEYS[6], KEYS[7], KEYS[8]
 local LABEL = ARGV[1]
 --@include clock
 --@include ready
@@ -21,6 +22,7 @@ for _, kind in ipairs(cmsgpack.unpack(ARGV[2])) do
   end
   if #freed >= 1000 then break end
 end
+if PARKED and redis.call('EXISTS', PARK) == 0 then redis.call('ZREM', PARKED, LABEL) end
 if #freed > 0 then
   push_ready(freed)
   hint_ready(server_now(redis.call('HGET', META, 't')))
