@@ -7,6 +7,8 @@ own in the cache, so that nothing of the machine's own containers is touched. Ne
 from __future__ import annotations
 
 import fcntl
+import hashlib
+import json
 import os
 import shutil
 import subprocess
@@ -16,6 +18,7 @@ import time
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 from scripts import wheelhouse
@@ -24,6 +27,7 @@ from tests.cluster.binaries import cache_folder
 ROOT = Path(__file__).resolve().parent.parent
 SUITE = "bookworm"
 LOCAL_BASE = f"localhost/headrace-base:{SUITE}"
+FINGERPRINT_LABEL = "dev.headrace.inputs"
 PACKAGES = "python3,python3-venv,ca-certificates"
 # Needs no container runtime and no namespaces, which small machines lack.
 ISOLATION = ("--isolation", "chroot")
@@ -53,10 +57,26 @@ def storage() -> Path:
     return cache_folder() / "images"
 
 
+@cache
+def storage_driver() -> str:
+    """`overlay` where the kernel has it, else `vfs`, which copies whole systems; STORAGE_DRIVER overrides.
+
+    An overlay on an overlay, as inside of a container, is refused by the kernel.
+    """
+    chosen = os.environ.get("STORAGE_DRIVER")
+    if chosen:
+        return chosen
+    storage().mkdir(parents=True, exist_ok=True)
+    below = subprocess.run(["stat", "-f", "-c", "%T", storage()], check=True, capture_output=True, text=True)  # noqa: S603, S607
+    known = "overlay" in Path("/proc/filesystems").read_text().split()
+    return "overlay" if known and below.stdout.strip() != "overlayfs" else "vfs"
+
+
 def buildah_command(*arguments: str | Path) -> list[str]:
     """The buildah command line on our own storage; for callers that keep the process."""
-    folder = storage()
-    options = ("--storage-driver", "vfs", "--root", folder / "storage", "--runroot", folder / "run")
+    driver = storage_driver()
+    folder = storage() / driver
+    options = ("--storage-driver", driver, "--root", folder / "storage", "--runroot", folder / "run")
     return ["buildah", *map(str, options), *map(str, arguments)]
 
 
@@ -113,11 +133,39 @@ def version_of(image: str) -> str:
     return str(tomllib.loads((ROOT / image / "pyproject.toml").read_text())["project"]["version"])
 
 
+def fingerprint(image: str, base: str) -> str:
+    """Hash of all that an image is made of; requirements.txt holds the hash of every wheel."""
+    parts = [Path(f"Dockerfile.{image}"), wheelhouse.WHEELS / image / "requirements.txt"]
+    digest = hashlib.sha256(base_identity(base).encode())
+    for part in parts:
+        digest.update((ROOT / part).read_bytes())
+    return digest.hexdigest()
+
+
+def base_identity(base: str) -> str:
+    """Id of a base that our storage holds, else its name."""
+    return buildah("images", "--quiet", "--no-trunc", base) if exists(base) else base
+
+
+def made_of(name: str) -> str | None:
+    """The fingerprint that an image was built from; None if there is no such image."""
+    if not exists(name):
+        return None
+    config = json.loads(buildah("inspect", "--type", "image", name))["OCIv1"]["config"]
+    return str((config.get("Labels") or {}).get(FINGERPRINT_LABEL))
+
+
 def build(image: str, base: str) -> str:
-    """Build `worker` or `operator` from its collected wheels; the image's name."""
-    name = f"localhost/headrace-{image}:{version_of(image)}"
-    arguments = ("--build-arg", f"BASE_IMAGE={base}", "--build-arg", f"VERSION={version_of(image)}")
-    buildah("bud", *ISOLATION, "--pull=false", *arguments, "-f", f"Dockerfile.{image}", "-t", name, ".")
+    """Build `worker` or `operator` from its collected wheels, if it changed; the image's name."""
+    version = version_of(image)
+    name = f"localhost/headrace-{image}:{version}"
+    inputs = fingerprint(image, base)
+    if made_of(name) == inputs:
+        return name
+    arguments = ("--build-arg", f"BASE_IMAGE={base}", "--build-arg", f"VERSION={version}")
+    label = ("--label", f"{FINGERPRINT_LABEL}={inputs}")
+    buildah("bud", *ISOLATION, "--pull=false", *label, *arguments, "-f", f"Dockerfile.{image}", "-t", name, ".")
+    buildah("tag", name, f"localhost/headrace-{image}:latest")
     return name
 
 

@@ -8,6 +8,9 @@ import signal
 import sys
 from types import FrameType
 
+from redis.exceptions import RedisError
+
+from examples.demo.install import Installation
 from examples.demo.kube import DemoFailed
 from examples.demo.report import Report
 from examples.demo.scenario import Scenario
@@ -20,33 +23,34 @@ LIMIT_SECONDS = 300.0
 
 async def play(setting: Setting, report: Report) -> None:
     """Play the demo in ``setting``. Raises DemoFailed, after showing the last words of operator and workers."""
-    scenario = Scenario(setting, report)
+    installation = Installation(setting, report)
+    scenario = Scenario(setting, report, installation)
     try:
         try:
             async with asyncio.timeout(LIMIT_SECONDS):
                 outcome = await scenario.play()
         except TimeoutError:
             raise DemoFailed(f"not finished after {LIMIT_SECONDS:g} s") from None
-        except HeadraceError as error:
+        except (HeadraceError, RedisError) as error:
             raise DemoFailed(str(error)) from error
         report.finish(outcome)
         if not outcome.passed:
             raise DemoFailed("; ".join(f"{check.claim}: {check.problem}" for check in outcome.checks if check.problem))
     except DemoFailed:
-        await show_logs(scenario, setting, report)
+        await show_logs(setting, report)
         raise
     finally:
         if setting.own:
             report.step("removing the demo from the cluster")
-            await scenario.remove()
+            await installation.remove()
 
 
-async def show_logs(scenario: Scenario, setting: Setting, report: Report) -> None:
+async def show_logs(setting: Setting, report: Report) -> None:
     """Show the Queue's status and the last lines of every Pod."""
     with contextlib.suppress(DemoFailed):
         report.say(await setting.cluster.kubectl("get", "queues,queueversions,pods", "--namespace", setting.namespace))
         report.say(await setting.cluster.kubectl("describe", "queues", "--namespace", setting.namespace))
-    for namespace in dict.fromkeys((scenario.operator_namespace, setting.namespace)):
+    for namespace in (setting.operator_namespace, setting.namespace):
         with contextlib.suppress(DemoFailed):
             pods = await setting.cluster.get(namespace, "pods") or {}
             for name in (pod["metadata"]["name"] for pod in pods.get("items", [])):
@@ -60,8 +64,7 @@ def main() -> int:
     report = Report()
     logs = None
     try:
-        report.step("starting a Kubernetes control plane with one node, and Redis")
-        with open_setting() as setting:
+        with open_setting(report.step) as setting:
             logs = setting.logs
             asyncio.run(play(setting, report))
     except KeyboardInterrupt:

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import redis
 
-from examples.demo.kube import Cluster
+from examples.demo.kube import Cluster, DemoFailed
 from examples.demo.setting import IMAGE, Setting
+from tests.cluster.binaries import BinaryError
 from tests.cluster.cluster import IMAGES, LocalCluster
+from tests.cluster.control_plane import ControlPlaneError
 from tests.cluster.node import Image
 from tests.services.redis import RedisServer
 
@@ -34,15 +36,22 @@ def embedded_setting() -> Iterator[Setting]:
     The first time on a machine the Kubernetes programs are built, which takes about 8 minutes and says so. Logs stay
     behind if the block fails.
     """
-    # What the demo's Dockerfile would hold: the worker's command, and the examples where Python finds them.
+    # What the demo's Dockerfile holds: the worker's command, and the examples where Python finds them.
     worker = Image(IMAGES["headrace-worker"].entrypoint, {"PYTHONPATH": str(REPOSITORY)})
     images = {**IMAGES, IMAGE.partition(":")[0]: worker}
-    with RedisServer("valkey") as server, LocalCluster(images=images) as local:
+    with contextlib.ExitStack() as stack:
+        try:
+            server = stack.enter_context(RedisServer("valkey"))
+            url = password_protected(server)
+            local = stack.enter_context(LocalCluster(images=images))
+        except (BinaryError, ControlPlaneError, RuntimeError, OSError) as error:
+            raise DemoFailed(f"the local cluster does not start: {error}") from error
         yield Setting(
             Cluster(local.environment()),
-            password_protected(server),
+            url,
             IMAGE,
             "headrace-demo",
+            "headrace-system",
             "stdlib",
             own=False,
             logs=local.control_plane.logs,

@@ -43,6 +43,8 @@ class Report:
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(highlight=False)
+        if not self._console.is_terminal:
+            self._console.width = 120  # of a log file, which has none
         self._begun = time.monotonic()
         self._bars: Bars | None = None
         self._tasks: dict[str, TaskID] = {}
@@ -55,7 +57,7 @@ class Report:
 
     def say(self, text: str) -> None:
         """Show text as it is."""
-        self._console.print(text, markup=False)
+        self._console.print(text, markup=False, soft_wrap=True)
 
     @contextlib.contextmanager
     def bars(self) -> Iterator[None]:

@@ -14,6 +14,7 @@ import redis.asyncio as redis
 
 from examples.demo import checks
 from examples.demo.checks import Check
+from examples.demo.install import Installation
 from examples.demo.kube import DemoFailed, until
 from examples.demo.report import Progress, Report
 from examples.demo.results import Results
@@ -24,7 +25,6 @@ from headrace.stores.base import Counts
 from headrace.topology import PartitionRef
 
 HERE = Path(__file__).resolve().parent
-CHART = HERE.parents[1] / "charts" / "headrace"
 OLD, NEW = 1, 2
 OLD_PARTITIONS, NEW_PARTITIONS = 4, 16
 FIRST_DELAY, LAST_DELAY = 6.0, 12.0
@@ -51,18 +51,16 @@ class Outcome:
 class Scenario:
     """One run of the demo in one setting."""
 
-    def __init__(self, setting: Setting, report: Report) -> None:
+    def __init__(self, setting: Setting, report: Report, installation: Installation) -> None:
         self._setting = setting
         self._cluster = setting.cluster
         self._report = report
         self._queue = setting.queue
         self._progress = Progress()
-        self.release = setting.namespace if setting.own else "headrace"
-        self.operator_namespace = setting.namespace if setting.own else "headrace-system"
+        self._installation = installation
         self._store: Store = open_store(setting.redis_url)
         self._producer = Producer(self._store)
         self._results = Results(setting.redis_url, self._queue)
-        self._installed = False
 
     async def play(self) -> Outcome:
         """Run it all. Raises DemoFailed if a step does not come to its end."""
@@ -70,7 +68,7 @@ class Scenario:
             self._report.step("reading the source tree of the standard library")
             plan = split(await asyncio.to_thread(lambda: list(source_tree())))
             self._progress.files = len(plan.files)
-            await self._install()
+            await self._installation.install(self._store)
             await self._create_queue()
             async with self._watched():
                 left = await self._send_first_half(plan)
@@ -82,36 +80,11 @@ class Scenario:
             await self._producer.aclose()
             await self._results.close()
 
-    async def remove(self) -> None:
-        """Take everything of the demo out of the user's cluster and Redis again."""
-        await self._cluster.kubectl("delete", "namespace", self._setting.namespace, "--ignore-not-found", timeout=180)
-        if self._installed:
-            await self._cluster.helm("uninstall", self.release, "--namespace", self.operator_namespace, "--wait")
-        results = Results(self._setting.redis_url, self._queue)
-        await results.remove()
-        await results.close()
-        async with redis.Redis.from_url(self._setting.redis_url) as connection:
-            async for key in connection.scan_iter(match=f"{{headrace:{self._queue}[:}}]*", count=1000):
-                await connection.unlink(key)
-
     # ---- steps ----------------------------------------------------------------------------------------------------
-
-    async def _install(self) -> None:
-        crd = "customresourcedefinition/queues.headrace.dev"
-        if await self._cluster.get("default", crd):
-            self._report.step("this cluster has the operator already")
-            return
-        self._report.step("helm install: the operator, with its own service account")
-        self._installed = True
-        await self._cluster.helm(
-            *("install", self.release, str(CHART), "--namespace", self.operator_namespace, "--create-namespace"),
-            *("--wait", "--timeout", "90s"),
-        )
 
     async def _create_queue(self) -> None:
         self._report.step(f"kubectl apply: Queue {self._queue}, version {OLD} with {OLD_PARTITIONS} partitions")
         namespace = self._setting.namespace
-        await self._cluster.kubectl("create", "namespace", namespace)
         secret = {
             "apiVersion": "v1",
             "kind": "Secret",

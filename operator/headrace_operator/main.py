@@ -6,10 +6,13 @@ import argparse
 import asyncio
 import json
 import logging
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import version as installed_version
 
 import kubernetes.config
@@ -94,25 +97,36 @@ async def run(settings: OperatorSettings, stop: asyncio.Event | None = None) -> 
                 raise RuntimeError(f"last full list {age:.0f} s ago, work late by {dispatcher.lateness:.0f} s")
 
         endpoint = f"http://{settings.health_host}:{settings.health_port}/healthz" if settings.health_port else None
-        parts = [asyncio.create_task(dispatcher.run()), asyncio.create_task(workers.run())]
+        stop, stop_watching = stop or asyncio.Event(), asyncio.Event()
+        parts = [asyncio.create_task(part) for part in (dispatcher.run(), workers.run(), stop.wait())]
         watching = asyncio.create_task(
             watch(
-                make_registry(dispatcher.add, healthy),
+                make_registry(dispatcher.add, healthy, partial(_stop_on_signals, stop)),
                 namespaces=settings.watch_namespaces,
                 liveness_endpoint=endpoint,
-                stop=stop or asyncio.Event(),
+                stop=stop_watching,
             )
         )
         log.info("headrace-operator runs for %s", ", ".join(settings.watch_namespaces) or "all namespaces")
         done, _ = await asyncio.wait([watching, *parts], return_when=asyncio.FIRST_COMPLETED)
-        for part in (watching, *parts):
+        # kopf waits for every task that was begun after it: ours have to end first.
+        for part in parts:
             part.cancel()
-        await asyncio.gather(watching, *parts, return_exceptions=True)
+        await asyncio.gather(*parts, return_exceptions=True)
+        stop_watching.set()
+        await watching
         for part in done:
             part.result()  # raises what ended it
     finally:
         await connections.close()
         await kube.close()
+
+
+def _stop_on_signals(stop: asyncio.Event) -> None:
+    """Set ``stop`` on SIGTERM and SIGINT, in place of what kopf does with them."""
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
 
 
 async def _ready(kube: Kube, clock: Callable[[], float]) -> str:

@@ -45,8 +45,12 @@ class Changes:
         return changed, known
 
 
-def make_registry(add: Add, healthy: Callable[[], None]) -> kopf.OperatorRegistry:
-    """Return the handlers: ``add`` takes the Queues to look at, ``healthy`` raises if the operator is not well."""
+def make_registry(add: Add, healthy: Callable[[], None], started: Callable[[], None]) -> kopf.OperatorRegistry:
+    """Return the handlers.
+
+    ``add`` takes the Queues to look at, ``healthy`` raises if the operator is not well, ``started`` is called once
+    kopf has started.
+    """
     registry = kopf.OperatorRegistry()
     queues, versions = Changes(), Changes()
 
@@ -63,6 +67,7 @@ def make_registry(add: Add, healthy: Callable[[], None]) -> kopf.OperatorRegistr
         settings.posting.enabled = False
         # It strips its finalizer from whatever it sees; this one is on no object.
         settings.persistence.finalizer = f"{GROUP}/unused"
+        started()
 
     @kopf.on.login(registry=registry)
     async def login(**_: Any) -> kopf.ConnectionInfo:
@@ -107,7 +112,7 @@ def connection_info() -> kopf.ConnectionInfo:
 async def watch(
     registry: kopf.OperatorRegistry, *, namespaces: Iterable[str], liveness_endpoint: str | None, stop: asyncio.Event
 ) -> None:
-    """Watch until ``stop`` is set or a signal comes. ``namespaces`` empty: all."""
+    """Watch until ``stop`` is set. ``namespaces`` empty: all."""
     watched = tuple(namespaces)
     await kopf.operator(
         registry=registry,

@@ -37,10 +37,14 @@ class Queues:
         self.cluster = cluster
         self.namespace = namespace
 
+    def queue_name(self, name: str) -> str:
+        """Name in Redis: no other test uses it."""
+        return f"{self.namespace}.{name}"
+
     def apply(self, name: str, *, version: int = 1, partitions: int = 4, **spec: Any) -> Object:
         """Apply a Queue with kubectl. Raises CommandError with the API server's message."""
         metadata = {"name": name}
-        body = {"version": version, "partitions": partitions, **spec}
+        body = {"queueName": self.queue_name(name), "version": version, "partitions": partitions, **spec}
         return self.cluster.apply(
             {"apiVersion": API, "kind": "Queue", "metadata": metadata, "spec": body}, namespace=self.namespace
         )[0]
@@ -97,7 +101,7 @@ class Queues:
 
     def versions(self, name: str) -> dict[int, str]:
         """Phases of the QueueVersions of a Queue."""
-        found = self.cluster.list(API, "QueueVersion", self.namespace, labels=f"headrace.dev/queue={name}")
+        found = self.cluster.objects(API, "QueueVersion", self.namespace, labels=f"headrace.dev/queue={name}")
         return {item["spec"]["version"]: item.get("status", {}).get("phase", "") for item in found}
 
     def wait_versions(self, name: str, expected: dict[int, str], deadline: float = 30) -> None:
@@ -111,5 +115,5 @@ class Queues:
 
     def events(self, name: str) -> set[str]:
         """Reasons of the Events about a Queue."""
-        found = self.cluster.list("v1", "Event", self.namespace)
+        found = self.cluster.objects("v1", "Event", self.namespace)
         return {event["reason"] for event in found if event["involvedObject"].get("name") == name}
