@@ -85,8 +85,9 @@ class Execution(Context):
 
 
 class LeaseTable:
-    """Every batch with jobs whose outcome is not confirmed. ``held`` counts these jobs, ``suspects`` those among them
-    whose lease was lost before.
+    """Every batch with jobs whose outcome is not confirmed.
+
+    ``held`` counts these jobs, ``suspects`` those among them whose lease was lost before.
     """
 
     def __init__(self) -> None:

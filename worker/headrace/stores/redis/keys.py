@@ -49,6 +49,9 @@ SCRIPT_KEYS: Final[dict[str, tuple[str, ...]]] = {
 HINTED: Final = ("enqueue", "ack", "fail", "release", "recover", "promote_due", "install")
 HINT_KEYS: Final[dict[str, tuple[str, ...]]] = {
     "claim": ("hot", "due", "alarm"),
+    "park": ("hot", "due", "parked"),
+    "unpark": ("hot", "due", "parked"),
+    "remove": ("hot", "due", "parked"),
     **dict.fromkeys(HINTED, ("hot", "due")),
 }
 """Queue keys that the standalone form appends."""
