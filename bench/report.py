@@ -127,6 +127,12 @@ def find(series: Iterable[Series], subject: str, case: str) -> Series | None:
     return next((one for one in series if one.subject == subject and one.case == case), None)
 
 
+def median_of(series: Iterable[Series], subject: str, case: str) -> float | None:
+    """Return the median of a subject in a case, None if it was not measured."""
+    found = find(series, subject, case)
+    return None if found is None else found.median
+
+
 def ratio(ours: Series | None, peer: Series | None) -> float | None:
     """Return the ratio of the medians, None if one of them is missing or zero."""
     if ours is None or peer is None or not peer.median:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -18,12 +19,15 @@ CONCURRENCY = 100
 
 @dataclass(frozen=True)
 class Case:
-    """One thing to measure in every round: returns a sample, or None if the subject has no such thing."""
+    """One thing to measure in every round.
+
+    ``measure`` returns a sample, or one for each part by its name, or None if the subject has no such thing.
+    """
 
     subject: str
     name: str
     unit: str
-    measure: Callable[[], Sample | None]
+    measure: Callable[[], Sample | dict[str, Sample] | None]
 
 
 @dataclass
@@ -54,6 +58,8 @@ class Rig:
         before = self.server.main_thread_cpu()
         outcome = subject.run(action, {"url": self.server.url, **parameters})
         used = self.server.main_thread_cpu() - before
+        if outcome.redis_cpu_seconds is not None:
+            used = outcome.redis_cpu_seconds
         self.noted(subject, action, outcome)
         return outcome, used
 
@@ -71,7 +77,7 @@ class Rig:
         A peer that fails is reported as missing and left out from then on; a failure of ours ends the run.
         """
         cases = list(cases)
-        found: dict[int, list[Sample]] = {}
+        found: dict[tuple[int, str], list[Sample]] = {}
         failed: set[str] = set()
         for turn in range(self.rounds):
             for number, case in enumerate(cases):
@@ -79,20 +85,21 @@ class Rig:
                     continue
                 say(f"round {turn + 1}/{self.rounds}  {case.subject} {case.name}")
                 try:
-                    sample = case.measure()
+                    measured = case.measure()
                 except SubjectError as error:
                     if case.subject == OURS:
                         raise
                     failed.add(case.subject)
                     self.missing[case.subject] = str(error)
                     continue
-                if sample is not None:
-                    found.setdefault(number, []).append(sample)
-                    say(f"    {sample.value:,.4g} {case.unit}")
+                parts = {"": measured} if isinstance(measured, Sample) else measured or {}
+                for part, sample in parts.items():
+                    found.setdefault((number, part), []).append(sample)
+                    say(f"    {part} {sample.value:,.4g} {case.unit}")
         return [
-            Series.of(case.subject, case.name, case.unit, found[number])
-            for number, case in enumerate(cases)
-            if number in found and case.subject not in failed
+            Series.of(cases[number].subject, f"{cases[number].name} {part}".strip(), cases[number].unit, samples)
+            for (number, part), samples in sorted(found.items(), key=lambda item: item[0][0])
+            if cases[number].subject not in failed
         ]
 
     def result(
@@ -119,6 +126,12 @@ class Rig:
 def per_job(seconds: float, jobs: int) -> float:
     """Return microseconds per job."""
     return seconds * 1e6 / jobs
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """Return the smallest value that at least ``share`` (0..1) of all values do not exceed."""
+    ordered = sorted(values)
+    return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 
 
 def throughput(outcome: Outcome, redis_cpu: float | None) -> Sample:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from types import TracebackType
-from typing import Any
+from typing import Any, cast
 
 import redis
 
+from bench.ours.queue import QUEUE
+from headrace.stores.redis.keys import Keys
+from headrace.topology import Topology
 from tests.services.redis import Flavour, RedisServer, flavours
+
+KEYS = Keys("headrace")
 
 
 class BenchServer:
@@ -62,7 +68,29 @@ class BenchServer:
         cpu = self.info("cpu")
         return float(cpu["used_cpu_user_main_thread"]) + float(cpu["used_cpu_sys_main_thread"])
 
+    def commands_sent(self, seconds: float) -> int:
+        """Count the commands that clients send within ``seconds``, without those inside scripts and our own."""
+        count = 0
+        with self.client.monitor() as monitor:  # type: ignore[no-untyped-call]
+            deadline = time.monotonic() + seconds
+            while (left := deadline - time.monotonic()) > 0:
+                if monitor.connection.can_read(timeout=left):
+                    count += monitor.next_command()["client_type"] != "lua"
+        return count
+
     def used_memory(self) -> int:
         """Return the bytes that the server has allocated, after it gave back what it could."""
         self.client.memory_purge()
         return int(self.info("memory")["used_memory"])
+
+
+def unfinished(client: redis.Redis) -> int:
+    """Return how many jobs version 1 of our queue holds, in whatever state (two round trips, no script)."""
+    stored = client.get(KEYS.queue(QUEUE, "topology"))
+    if stored is None:
+        return 0
+    refs = Topology.from_json(QUEUE, cast(bytes, stored)).refs(1)
+    with client.pipeline(transaction=False) as pipeline:
+        for ref in refs:
+            pipeline.hlen(KEYS.partition(ref, "jobs"))
+        return sum(pipeline.execute())

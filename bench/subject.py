@@ -23,13 +23,13 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ValidationError
 
+DEADLINE = 600.0
 ROOT = Path(__file__).resolve().parent.parent
 
-Action = Literal["fill", "work", "enqueue", "idle", "latency", "drip"]
+Action = Literal["fill", "work", "enqueue", "attend", "schedule", "lateness", "cycle", "lifecycle"]
 """``fill`` puts jobs into the queue, untimed, by the fastest way there is. ``work`` runs a worker until they are done.
-``enqueue`` is timed; its parameter ``mode`` is ``bulk``, ``single`` or ``concurrent``. ``latency`` runs a worker that
-measures the time from enqueue to handler start of jobs that ``drip`` enqueues one by one. ``idle`` runs a worker
-without jobs."""
+``enqueue`` is timed; its parameter ``mode`` is ``bulk``, ``single``, ``concurrent`` or ``drip``. Every subject has
+these three; the others are ours alone, see `bench.ours`."""
 
 
 class Outcome(BaseModel):
@@ -41,9 +41,10 @@ class Outcome(BaseModel):
     version: str
     settings: dict[str, Any] = {}
     unsupported: str | None = None
-    first: float | None = None
-    """When the first handler started, on the system-wide monotonic clock (only where processes are compared)."""
-    last: float | None = None
+    first: float = 0.0
+    """When the first handler started, on the system-wide monotonic clock; 0 where processes are not compared."""
+    redis_cpu_seconds: float | None = None
+    """Of the server's main thread, where the subject measured it itself."""
     values_ms: list[float] = []
 
 
@@ -59,7 +60,6 @@ class Subject:
     command: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
     share: float = 1.0
-    bulk: bool = True
 
     def jobs(self, wanted: int) -> int:
         """Return how many jobs this subject is given where ours gets ``wanted``."""
@@ -69,7 +69,7 @@ class Subject:
         """Start the process."""
         return Running(self, action, parameters)
 
-    def run(self, action: Action, parameters: Mapping[str, object], *, deadline: float = 600.0) -> Outcome:
+    def run(self, action: Action, parameters: Mapping[str, object], *, deadline: float = DEADLINE) -> Outcome:
         """Run the process to its end, at most ``deadline`` seconds. Raises SubjectError."""
         with self.start(action, parameters) as running:
             return running.outcome(deadline)
@@ -112,13 +112,13 @@ class Running:
                 return
         raise SubjectError(f"{self._name} ended before it was ready: {self._last_words()}")
 
-    def go(self) -> None:
-        """Send the line that a subject with the parameter ``wait`` waits for after ``ready``."""
+    def go_on(self) -> None:
+        """Send the line that a subject waits for after ``ready``."""
         if self.process.stdin is not None:
-            self.process.stdin.write("go\n")
+            self.process.stdin.write("go on\n")
             self.process.stdin.flush()
 
-    def outcome(self, deadline: float) -> Outcome:
+    def outcome(self, deadline: float = DEADLINE) -> Outcome:
         """Wait for the end and return what was measured."""
         try:
             output, _ = self.process.communicate(timeout=deadline)

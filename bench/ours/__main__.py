@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
-from bench.ours.produce import enqueue, fill
-from bench.ours.work import work
+from bench.ours.produce import enqueue, fill, schedule
+from bench.ours.steps import cycle, lifecycle
+from bench.ours.work import attend, lateness, work
 from bench.peers.python.meter import serve
 
 if __name__ == "__main__":
-    serve({"fill": fill, "enqueue": enqueue, "work": work})
+    serve(
+        {
+            "fill": fill,
+            "schedule": schedule,
+            "enqueue": enqueue,
+            "work": work,
+            "attend": attend,
+            "lateness": lateness,
+            "cycle": cycle,
+            "lifecycle": lifecycle,
+        }
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from bench.ours.queue import LOOP, QUEUE, TYPE, VERSION, prepared, run, store_of
@@ -14,6 +15,11 @@ FILL_BATCH = 1000
 def fill(parameters: dict[str, Any]) -> dict[str, Any]:
     """Put ``jobs`` jobs into the queue, after ``delay`` seconds if that is given."""
     return run(_fill(parameters))
+
+
+def schedule(parameters: dict[str, Any]) -> dict[str, Any]:
+    """Put ``jobs`` jobs into the queue that become due one by one from ``after`` to ``after + span`` seconds."""
+    return run(_schedule(parameters))
 
 
 def enqueue(parameters: dict[str, Any]) -> dict[str, Any]:
@@ -35,20 +41,31 @@ async def _fill(parameters: dict[str, Any]) -> dict[str, Any]:
 
 async def _enqueue(parameters: dict[str, Any]) -> dict[str, Any]:
     store = store_of(parameters)
-    topology = await prepared(store, parameters)
+    await prepared(store, parameters)
     producer = Producer(store)
-    text = payload(parameters)
-    spec = JobSpec(TYPE, text)
-    await producer.enqueue(QUEUE, TYPE, text)  # connection and scripts
     report = await enqueued(
         parameters,
-        lambda: producer.enqueue(QUEUE, TYPE, text),
-        lambda count: producer.enqueue_many(QUEUE, [spec] * count),
+        lambda text: producer.enqueue(QUEUE, TYPE, text),
+        lambda text, count: producer.enqueue_many(QUEUE, [JobSpec(TYPE, text)] * count),
         version=VERSION,
         settings={"client": LOOP, "calls": "Producer.enqueue, Producer.enqueue_many"},
     )
-    enqueued_jobs = sum(counts.ready for counts in await store.counts(topology.refs(topology.active)))
-    if enqueued_jobs != report["jobs"] + 1:
-        raise RuntimeError(f"{enqueued_jobs - 1} of {report['jobs']} jobs are in the queue")
     await producer.aclose()
     return report
+
+
+async def _schedule(parameters: dict[str, Any]) -> dict[str, Any]:
+    store = store_of(parameters)
+    await prepared(store, parameters)
+    producer = Producer(store)
+    jobs, text = int(parameters["jobs"]), payload(parameters)
+    first, step = time.time() + float(parameters["after"]), float(parameters["span"]) / jobs
+    specs = [JobSpec(TYPE, text, run_at=first + number * step) for number in range(jobs)]
+    for begun in range(0, jobs, FILL_BATCH):
+        await producer.enqueue_many(QUEUE, specs[begun : begun + FILL_BATCH])
+    if time.time() >= first:
+        raise RuntimeError(
+            f"enqueueing {jobs} jobs took longer than the {parameters['after']} s before the first is due"
+        )
+    await producer.aclose()
+    return {"jobs": jobs, "seconds": 0.0, "cpu_seconds": 0.0, "version": VERSION}

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from importlib.metadata import version
+from importlib.metadata import version as distribution_version
 from typing import Any, TypeVar
 
 import uvloop
 
 from headrace.lifecycle import promote
 from headrace.stores.base import Store
+from headrace.stores.memory import MemoryStore
 from headrace.stores.redis import RedisStore
 from headrace.topology import Topology
 
 QUEUE = "bench"
 TYPE = "noop"
-VERSION = version("headrace")
-LOOP = f"uvloop {version('uvloop')}, hiredis {version('hiredis')}"
+VERSION = distribution_version("headrace")
+LOOP = f"uvloop {distribution_version('uvloop')}, hiredis {distribution_version('hiredis')}"
 
 T = TypeVar("T")
 
@@ -28,15 +29,24 @@ def run(main: Coroutine[Any, Any, T]) -> T:
         return runner.run(main)
 
 
-def store_of(parameters: dict[str, Any]) -> RedisStore:
-    """Return a store on the server of the run."""
-    return RedisStore(str(parameters["url"]))
+def store_of(parameters: dict[str, Any]) -> Store:
+    """Return a store on the server of the run, or an empty one in memory if ``store`` says so."""
+    return MemoryStore() if parameters.get("store") == "memory" else RedisStore(str(parameters["url"]))
 
 
 async def prepared(store: Store, parameters: dict[str, Any]) -> Topology:
-    """Return the queue's topology; it is made with ``partitions`` (default 1) partitions if there is none."""
+    """Return the queue's topology.
+
+    If there is none, it is made with ``versions`` (default 1) versions of ``partitions`` (default 1) each; all but the
+    last of them drain.
+    """
     topology = await store.read_topology(QUEUE)
-    return topology or await promote(store, QUEUE, 1, int(parameters.get("partitions", 1)))
+    if topology is not None:
+        return topology
+    for version in range(1, int(parameters.get("versions", 1)) + 1):
+        topology = await promote(store, QUEUE, version, int(parameters.get("partitions", 1)))
+    assert topology is not None
+    return topology
 
 
 async def left(store: Store, topology: Topology) -> int:

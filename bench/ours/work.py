@@ -1,21 +1,40 @@
-"""Our worker: one process that runs handlers until the queue is empty."""
+"""Our worker: one process that runs no-op handlers, until all jobs are done or until it is told to stop."""
 
 from __future__ import annotations
 
 import asyncio
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 from bench.ours.queue import LOOP, QUEUE, TYPE, VERSION, left, prepared, run, store_of
-from bench.peers.python.meter import Meter, emptied
+from bench.peers.python.meter import Meter, emptied, payload
 from headrace.app import App
 from headrace.context import Context
-from headrace.worker import Worker
-from headrace.worker.settings import WorkerSettings
+from headrace.producer import JobSpec, Producer
+from headrace.stores.base import Store
+from headrace.worker import Worker, WorkerSettings
 
 
 def work(parameters: dict[str, Any]) -> dict[str, Any]:
-    """Run a worker until ``jobs`` jobs are acknowledged."""
+    """Run a worker until ``jobs`` jobs are acknowledged. ``store``: redis (default), or memory, filled here first."""
     return run(_work(parameters))
+
+
+def attend(parameters: dict[str, Any]) -> dict[str, Any]:
+    """Print ``ready``, wait for a line, run a worker until the next line; report what it ran and when it began.
+
+    With ``at_once`` it starts before it prints ``ready``.
+    """
+    return run(_attend(parameters))
+
+
+def lateness(parameters: dict[str, Any]) -> dict[str, Any]:
+    """Run a worker until ``jobs`` jobs have run and report how late each one started, against its ``run_at``."""
+    return run(_lateness(parameters))
 
 
 def settings_of(parameters: dict[str, Any]) -> WorkerSettings:
@@ -23,33 +42,113 @@ def settings_of(parameters: dict[str, Any]) -> WorkerSettings:
     return WorkerSettings(queues=(QUEUE,), concurrency=int(parameters.get("concurrency", 100)))
 
 
-async def _work(parameters: dict[str, Any]) -> dict[str, Any]:
-    store = store_of(parameters)
-    topology = await prepared(store, parameters)
-    started = asyncio.Event()
-    meter = Meter(int(parameters["jobs"]), started.set)
-    app = App()
-
-    @app.handler(TYPE)
-    async def noop(ctx: Context, payload: Any) -> None:
-        meter.started()
-
-    settings = settings_of(parameters)
-    worker = asyncio.ensure_future(Worker(app, store.clone(), settings).run())
-    done = asyncio.ensure_future(started.wait())
-    await asyncio.wait((worker, done), return_when=asyncio.FIRST_COMPLETED)
-    if worker.done():
-        raise RuntimeError(f"the worker ended early: {worker.result()}")
-    await emptied(lambda: left(store, topology))
-    report = meter.report(
-        version=VERSION,
-        settings={
-            "client": LOOP,
+def facts(settings: WorkerSettings, store: str = "redis") -> dict[str, Any]:
+    """Return version and settings for the report."""
+    return {
+        "version": VERSION,
+        "settings": {
+            "client": LOOP if store == "redis" else "memory",
             "concurrency": settings.concurrency,
             "batch": settings.claim_limit,
+            "lease_ms": settings.lease_ms,
         },
-    )
-    worker.cancel()
-    await asyncio.gather(worker, return_exceptions=True)
+    }
+
+
+@asynccontextmanager
+async def running(handle: Callable[[Context, Any], Any], store: Store, settings: WorkerSettings) -> AsyncIterator[None]:
+    """Run a worker on ``store`` within the context; an early end of it ends the process."""
+    app = App()
+    app.handler(TYPE)(handle)
+    worker = Worker(app, store, settings)
+    task = asyncio.create_task(worker.run())
+    started = asyncio.create_task(worker.started.wait())
+    await asyncio.wait((task, started), return_when=asyncio.FIRST_COMPLETED)
+    if task.done():
+        raise RuntimeError(f"the worker ended at once: {task.result()}")
+    yield
+    await worker.stop()
+    ending = await task
+    if not ending.clean:
+        raise RuntimeError(f"the worker did not end in order: {ending}")
+
+
+async def _work(parameters: dict[str, Any]) -> dict[str, Any]:
+    store, kind = store_of(parameters), str(parameters.get("store", "redis"))
+    topology = await prepared(store, parameters)
+    jobs = int(parameters["jobs"])
+    if kind == "memory":
+        await Producer(store).enqueue_many(QUEUE, [JobSpec(TYPE, payload(parameters))] * jobs)
+    started = asyncio.Event()
+    meter = Meter(parameters, started.set)
+
+    async def noop(ctx: Context, text: str) -> None:
+        meter.started(text)
+
+    settings = settings_of(parameters)
+    async with running(noop, store.clone(), settings):
+        await started.wait()
+        await emptied(lambda: left(store, topology))
+        report = meter.report(**facts(settings, kind))
     await store.close()
     return report
+
+
+async def _attend(parameters: dict[str, Any]) -> dict[str, Any]:
+    store = store_of(parameters)
+    await prepared(store, parameters)
+    lines = _standard_input()
+    count, first = 0, 0.0
+
+    async def noop(ctx: Context, text: str) -> None:
+        nonlocal count, first
+        if not count:
+            first = time.monotonic()
+        count += 1
+
+    settings = settings_of(parameters)
+    if not parameters.get("at_once"):
+        print("ready", flush=True)
+        await lines.get()
+    cpu = time.process_time()
+    async with running(noop, store, settings):
+        if parameters.get("at_once"):
+            print("ready", flush=True)
+        await lines.get()
+        used = time.process_time() - cpu
+    await store.close()
+    return {"jobs": count, "seconds": 0.0, "cpu_seconds": used, "first": first, **facts(settings)}
+
+
+async def _lateness(parameters: dict[str, Any]) -> dict[str, Any]:
+    store = store_of(parameters)
+    await prepared(store, parameters)
+    jobs, late = int(parameters["jobs"]), list[float]()
+    done = asyncio.Event()
+
+    async def noop(ctx: Context, text: str) -> None:
+        late.append(time.time() * 1000 - ctx.job.run_at)
+        if len(late) == jobs:
+            done.set()
+
+    settings = settings_of(parameters)
+    async with running(noop, store, settings):
+        print("ready", flush=True)
+        begun, cpu = time.monotonic(), time.process_time()
+        await done.wait()
+        seconds, used = time.monotonic() - begun, time.process_time() - cpu
+    await store.close()
+    return {"jobs": jobs, "seconds": seconds, "cpu_seconds": used, "values_ms": late, **facts(settings)}
+
+
+def _standard_input() -> asyncio.Queue[str]:
+    """Return a queue of the lines of standard input."""
+    lines: asyncio.Queue[str] = asyncio.Queue()
+    loop = asyncio.get_running_loop()
+
+    def read() -> None:
+        for line in sys.stdin:
+            loop.call_soon_threadsafe(lines.put_nowait, line.strip())
+
+    threading.Thread(target=read, daemon=True).start()
+    return lines

@@ -122,9 +122,9 @@ def promoting(version: int, partitions: int, queue: str = QUEUE) -> Actor:
     return lambda through: promote(through, queue, version, partitions)
 
 
-def completing(version: int, queue: str = QUEUE) -> Actor:
-    """Complete without regard for clients that may retry: there are none in these scenarios."""
-    return lambda through: complete(through, queue, version, client_retry_ms=0)
+def completing(version: int, queue: str = QUEUE, *, after_ms: int = 0) -> Actor:
+    """Complete a version; by default without regard for clients that may retry, where a scenario has none."""
+    return lambda through: complete(through, queue, version, client_retry_ms=after_ms)
 
 
 PROMOTION = [

@@ -47,7 +47,7 @@ async def test_a_job_on_an_empty_partition_raises_one_hint(store: Store) -> None
 
 async def test_V18_of_many_waiting_workers_one_wakes(store: Store) -> None:
     await created(store)
-    waiting = [asyncio.create_task(store.wait_hint([QUEUE], 1.0)) for _ in range(40)]
+    waiting = [asyncio.create_task(store.wait_hint([QUEUE], 0.4)) for _ in range(40)]
     await asyncio.sleep(0)
     await enqueue(store, "a")
     woken = [hint for hint in await asyncio.gather(*waiting) if hint is not None]
@@ -109,7 +109,7 @@ async def test_a_hint_may_be_given_back_and_is_the_next_then(store: Store, advan
 
 async def test_a_hint_reaches_only_those_who_serve_its_queue(store: Store) -> None:
     other = ref()._replace(queue="reports")
-    first = asyncio.create_task(store.wait_hint([QUEUE], 0.5))
+    first = asyncio.create_task(store.wait_hint([QUEUE], 0.2))
     await asyncio.sleep(0)
     await store.hint(other)
     assert await first is None

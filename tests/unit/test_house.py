@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
 import sysconfig
 import tomllib
 from importlib.machinery import PathFinder
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
+import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -84,22 +87,12 @@ def test_the_lock_names_no_url_and_gives_each_package_a_hash() -> None:
 
 
 def test_the_lock_satisfies_every_declared_dependency() -> None:
-    pins = {name: Requirement(block.partition(" ")[0]) for name, block in lock_blocks_of_the_lock().items()}
-    declared = [
-        Requirement(line)
-        for line in (ROOT / "requirements.in").read_text().splitlines()
-        if line and not line.startswith("#") and " @ " not in line
-    ]
-    for folder in ("worker", "operator"):
-        project = pyproject(folder)
-        dependencies, extras = project["dependencies"], project.get("optional-dependencies", {})
-        assert isinstance(dependencies, list)
-        assert isinstance(extras, dict)
-        declared += [
-            Requirement(text) for text in [*dependencies, *(text for group in extras.values() for text in group)]
-        ]
+    pins = {
+        name: Requirement(block.partition(" ")[0])
+        for name, block in lock_blocks((ROOT / "requirements.lock").read_text()).items()
+    }
     unsatisfied = []
-    for requirement in declared:
+    for requirement in declared_by("everything"):
         name = canonicalize_name(requirement.name)
         if name == "headrace":
             continue
@@ -110,8 +103,48 @@ def test_the_lock_satisfies_every_declared_dependency() -> None:
     assert unsatisfied == []
 
 
-def lock_blocks_of_the_lock() -> dict[str, str]:
-    return lock_blocks((ROOT / "requirements.lock").read_text())
+@pytest.mark.parametrize("folder", ["worker/headrace", "operator/headrace_operator", "tests", "scripts", "examples"])
+def test_every_imported_package_is_declared(folder: str) -> None:
+    package = folder.partition("/")[0]
+    itself = {"worker": ["headrace"], "operator": ["headrace-operator"]}.get(package, ["headrace", "headrace-operator"])
+    declared = {*itself, *(canonicalize_name(each.name) for each in declared_by(package))}
+    # Editable installs do not list their modules.
+    ours = {"headrace": ["headrace"], "headrace_operator": ["headrace-operator"]}
+    installed = {**packages_distributions(), **ours}
+    undeclared = {}
+    for path in (ROOT / folder).rglob("*.py"):
+        for name in imported(path) - sys.stdlib_module_names - {"tests", "scripts", "examples"}:
+            distributions = {canonicalize_name(each) for each in installed.get(name, ["nothing that is installed"])}
+            if not distributions & declared:
+                undeclared[str(path.relative_to(ROOT))] = f"imports {name}, which {distributions} brings"
+    assert undeclared == {}
+
+
+def imported(path: Path) -> set[str]:
+    """Top-level names that a module imports absolutely."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            names.add(node.module.partition(".")[0])
+    return names
+
+
+def declared_by(folder: str) -> list[Requirement]:
+    """Dependencies that a package declares; those of everything for any other folder."""
+    if folder in ("worker", "operator"):
+        project = pyproject(folder)
+        dependencies, extras = project["dependencies"], project.get("optional-dependencies", {})
+        assert isinstance(dependencies, list)
+        assert isinstance(extras, dict)
+        return [Requirement(text) for text in [*dependencies, *(text for group in extras.values() for text in group)]]
+    development = [
+        Requirement(line)
+        for line in (ROOT / "requirements.in").read_text().splitlines()
+        if line and not line.startswith("#") and " @ " not in line
+    ]
+    return [*development, *declared_by("worker"), *declared_by("operator")]
 
 
 def test_every_module_reads_in_one_sitting() -> None:
@@ -154,7 +187,7 @@ def test_make_alone_lists_every_command() -> None:
     assert listed == make_targets()
 
 
-def test_both_packages_and_images_carry_one_version() -> None:
+def test_packages_images_and_chart_carry_one_version() -> None:
     version = pyproject("worker")["version"]
     assert pyproject("operator")["version"] == version
     dependencies = pyproject("operator")["dependencies"]
@@ -162,6 +195,8 @@ def test_both_packages_and_images_carry_one_version() -> None:
     assert f"headrace=={version}" in dependencies
     for image in ("worker", "operator"):
         assert f"ARG VERSION={version}\n" in (ROOT / f"Dockerfile.{image}").read_text()
+    chart = yaml.safe_load((ROOT / "charts" / "headrace" / "Chart.yaml").read_text())
+    assert (chart["version"], chart["appVersion"]) == (version, version)
 
 
 def test_the_licence_is_the_one_that_the_packages_name() -> None:

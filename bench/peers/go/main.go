@@ -5,9 +5,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"runtime"
 	"runtime/debug"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,6 +17,7 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
+	"golang.org/x/sys/unix"
 )
 
 type parameters struct {
@@ -25,6 +28,8 @@ type parameters struct {
 	Callers     int     `json:"callers"`
 	Payload     int     `json:"payload"`
 	Delay       float64 `json:"delay"`
+	Pause       float64 `json:"pause"`
+	Announce    bool    `json:"announce"`
 }
 
 type report struct {
@@ -34,9 +39,13 @@ type report struct {
 	Version     string         `json:"version"`
 	Settings    map[string]any `json:"settings"`
 	Unsupported string         `json:"unsupported,omitempty"`
+	Delays      []float64      `json:"values_ms"`
 }
 
 const fillCallers = 50
+
+// A payload that begins with it holds the monotonic time, in ns, at which its job was enqueued.
+const stamp = 't'
 
 func main() {
 	var given parameters
@@ -70,6 +79,9 @@ func main() {
 	if found.Settings == nil {
 		found.Settings = map[string]any{}
 	}
+	if found.Delays == nil {
+		found.Delays = []float64{}
+	}
 	found.Settings["go"] = runtime.Version()
 	if err := json.NewEncoder(os.Stdout).Encode(found); err != nil {
 		fail(err)
@@ -92,6 +104,15 @@ func enqueue(connection asynq.RedisConnOpt, given parameters) report {
 	left.Store(int64(given.Jobs))
 	var group sync.WaitGroup
 	begun, cpuBegun := time.Now(), cpu()
+	if given.Mode == "drip" {
+		for left.Add(-1) >= 0 {
+			time.Sleep(time.Duration(given.Pause * (0.5 + rand.Float64()) * float64(time.Second)))
+			stamped := []byte(fmt.Sprintf("%c%d", stamp, monotonic()))
+			if _, err := client.Enqueue(asynq.NewTask("noop", stamped), options...); err != nil {
+				fail(err)
+			}
+		}
+	}
 	for range callers {
 		group.Add(1)
 		go func() {
@@ -114,12 +135,27 @@ func work(connection asynq.RedisConnOpt, given parameters) report {
 	var count atomic.Int64
 	var begun time.Time
 	var cpuBegun float64
+	var lock sync.Mutex
+	delays := []float64{}
 	done := make(chan struct{})
 	server := asynq.NewServer(connection, asynq.Config{Concurrency: given.Concurrency, LogLevel: asynq.ErrorLevel})
-	err := server.Start(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
+	err := server.Start(asynq.HandlerFunc(func(_ context.Context, task *asynq.Task) error {
+		if text := task.Payload(); text[0] == stamp {
+			enqueued, err := strconv.ParseInt(string(text[1:]), 10, 64)
+			if err != nil {
+				return err
+			}
+			delay := float64(monotonic()-enqueued) / 1e6
+			lock.Lock()
+			delays = append(delays, delay)
+			lock.Unlock()
+		}
 		switch number := count.Add(1); {
 		case number == 1:
 			begun, cpuBegun = time.Now(), cpu()
+			if given.Announce {
+				fmt.Println("ready")
+			}
 			if given.Jobs == 1 {
 				close(done)
 			}
@@ -145,6 +181,7 @@ func work(connection asynq.RedisConnOpt, given parameters) report {
 	}
 	found := report{
 		Jobs: given.Jobs, Seconds: time.Since(begun).Seconds(), CPUSeconds: cpu() - cpuBegun,
+		Delays:   delays,
 		Settings: map[string]any{"concurrency": given.Concurrency, "retention": "none"},
 	}
 	server.Shutdown()
@@ -157,6 +194,14 @@ func cpu() float64 {
 		fail(err)
 	}
 	return float64(usage.Utime.Nano()+usage.Stime.Nano()) / 1e9
+}
+
+func monotonic() int64 {
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+		fail(err)
+	}
+	return now.Nano()
 }
 
 func version() string {

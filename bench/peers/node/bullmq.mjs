@@ -8,6 +8,8 @@ const VERSION = require("bullmq/package.json").version;
 const CLIENT = `ioredis ${require("ioredis/package.json").version}, node ${process.versions.node}`;
 const KEEP = { removeOnComplete: true, removeOnFail: true };
 const FILL_BATCH = 500;
+// A payload that begins with it holds the monotonic time, in ns, at which its job was enqueued.
+const STAMP = "t";
 
 const [action, text] = process.argv.slice(2);
 const parameters = JSON.parse(text);
@@ -15,6 +17,7 @@ const { hostname, port } = new URL(parameters.url);
 const connect = () => new IORedis({ host: hostname, port: Number(port), maxRetriesPerRequest: null });
 const data = "x".repeat((parameters.payload ?? 32) - 2);
 
+const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 const seconds = () => Number(process.hrtime.bigint()) / 1e9;
 const cpu = () => {
   const used = process.cpuUsage();
@@ -45,6 +48,11 @@ async function enqueue() {
     await bulk(queue, jobs, parameters.bulk, KEEP);
   } else if (mode === "single") {
     for (let n = 0; n < jobs; n++) await queue.add("noop", data, KEEP);
+  } else if (mode === "drip") {
+    for (let n = 0; n < jobs; n++) {
+      await sleep(1000 * parameters.pause * (0.5 + Math.random()));
+      await queue.add("noop", STAMP + process.hrtime.bigint(), KEEP);
+    }
   } else {
     let left = jobs;
     const caller = async () => {
@@ -63,16 +71,19 @@ async function enqueue() {
 
 async function work() {
   const { jobs, concurrency } = parameters;
+  const delays = [];
   let count = 0;
   let begun = 0;
   let cpuBegun = 0;
   const allStarted = new Promise((resolve) => {
     const worker = new Worker(
       "bench",
-      async () => {
+      async (job) => {
+        if (job.data[0] === STAMP) delays.push(Number(process.hrtime.bigint() - BigInt(job.data.slice(1))) / 1e6);
         if (count++ === 0) {
           begun = seconds();
           cpuBegun = cpu();
+          if (parameters.announce) console.log("ready");
         }
         if (count === jobs) resolve();
       },
@@ -88,12 +99,13 @@ async function work() {
   for (;;) {
     const left = await queue.getJobCounts("waiting", "active", "prioritized", "delayed");
     if (Object.values(left).reduce((sum, size) => sum + size, 0) === 0) break;
-    await new Promise((resolve) => setTimeout(resolve, 1));
+    await sleep(1);
   }
   return {
     jobs,
     seconds: seconds() - begun,
     cpu_seconds: cpu() - cpuBegun,
+    values_ms: delays,
     version: VERSION,
     settings: { client: CLIENT, concurrency, removeOnComplete: true },
   };

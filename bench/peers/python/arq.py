@@ -12,7 +12,7 @@ from arq.connections import RedisSettings
 from arq.constants import default_queue_name
 from arq.worker import Worker, func
 
-from bench.peers.python.meter import Meter, Parameters, Report, emptied, enqueued, payload, serve
+from bench.peers.python.meter import Meter, Parameters, Report, emptied, enqueued, serve
 
 VERSION = version("arq")
 CLIENT = f"redis-py {version('redis')}, hiredis {version('hiredis')}, uvloop {version('uvloop')}"
@@ -34,10 +34,10 @@ def work(parameters: Parameters) -> Report:
 
 async def _enqueue(parameters: Parameters) -> Report:
     pool = await create_pool(RedisSettings.from_dsn(parameters["url"]))
-    text, delay = payload(parameters), parameters.get("delay")
+    delay = parameters.get("delay")
     report = await enqueued(
         parameters,
-        lambda: pool.enqueue_job("noop", text, _defer_by=delay),
+        lambda text: pool.enqueue_job("noop", text, _defer_by=delay),
         None,
         version=VERSION,
         settings={"client": CLIENT},
@@ -48,10 +48,10 @@ async def _enqueue(parameters: Parameters) -> Report:
 
 async def _work(parameters: Parameters) -> Report:
     started = asyncio.Event()
-    meter = Meter(parameters["jobs"], started.set)
+    meter = Meter(parameters, started.set)
 
     async def noop(ctx: object, text: str) -> None:
-        meter.started()
+        meter.started(text)
 
     # A poll picks up at most what is free, so the shortest useful delay between polls is the fastest setting.
     settings = {"max_jobs": parameters["concurrency"], "keep_result": 0, "poll_delay": 0.005}

@@ -8,7 +8,7 @@ from importlib.metadata import version
 import redis
 from celery import Celery
 
-from bench.peers.python.meter import Meter, Parameters, Report, emptied_plainly, end, enqueued_plainly, payload, serve
+from bench.peers.python.meter import Meter, Parameters, Report, emptied_plainly, end, enqueued_plainly, serve
 
 VERSION = version("celery")
 CLIENT = f"redis-py {version('redis')}, kombu {version('kombu')}"
@@ -40,13 +40,13 @@ def enqueue(parameters: Parameters) -> Report:
     @app.task(name="noop")
     def noop(text: str) -> None: ...
 
-    text, delay = payload(parameters), parameters.get("delay")
+    delay = parameters.get("delay")
     with app.producer_pool.acquire(block=True) as producer:
         # One producer for the calls of one thread spares them the pool; threads take their own.
         given = {} if parameters["mode"] == "concurrent" else {"producer": producer}
         return enqueued_plainly(
             parameters,
-            lambda: noop.apply_async((text,), countdown=delay, **given),
+            lambda text: noop.apply_async((text,), countdown=delay, **given),
             None,
             version=VERSION,
             settings={"client": CLIENT},
@@ -56,11 +56,11 @@ def enqueue(parameters: Parameters) -> Report:
 def work(parameters: Parameters) -> Report:
     app = app_of(parameters)
     done = threading.Event()
-    meter = Meter(parameters["jobs"], done.set)
+    meter = Meter(parameters, done.set)
 
     @app.task(name="noop")
     def noop(text: str) -> None:
-        meter.started()
+        meter.started(text)
 
     # Acknowledged late, as every other subject does it; Celery's default loses the job of a process that dies.
     app.conf.task_acks_late = True

@@ -10,7 +10,7 @@ import dramatiq
 import redis
 from dramatiq.brokers.redis import RedisBroker
 
-from bench.peers.python.meter import Meter, Parameters, Report, emptied_plainly, enqueued_plainly, payload, serve
+from bench.peers.python.meter import Meter, Parameters, Report, emptied_plainly, enqueued_plainly, serve
 
 VERSION = version("dramatiq")
 CLIENT = f"redis-py {version('redis')}, hiredis {version('hiredis')}"
@@ -32,11 +32,10 @@ def enqueue(parameters: Parameters) -> Report:
     @dramatiq.actor
     def noop(text: str) -> None: ...
 
-    text = payload(parameters)
     delay = int(parameters["delay"] * 1000) if parameters.get("delay") else None
     return enqueued_plainly(
         parameters,
-        lambda: noop.send_with_options(args=(text,), delay=delay),
+        lambda text: noop.send_with_options(args=(text,), delay=delay),
         None,
         version=VERSION,
         settings={"client": CLIENT},
@@ -47,11 +46,11 @@ def work(parameters: Parameters) -> Report:
     logging.disable(logging.INFO)
     broker = broker_of(parameters)
     done = threading.Event()
-    meter = Meter(parameters["jobs"], done.set)
+    meter = Meter(parameters, done.set)
 
     @dramatiq.actor
     def noop(text: str) -> None:
-        meter.started()
+        meter.started(text)
 
     worker = dramatiq.Worker(broker, worker_threads=parameters["concurrency"], worker_timeout=100)
     worker.start()

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import json
 import os
+import random
 import sys
 import threading
 import time
@@ -18,26 +19,37 @@ Report = dict[str, Any]
 POLL_SECONDS = 0.001
 
 
+STAMP = "t"
+"""A payload that begins with it holds the time, in ns of the monotonic clock, at which its job was enqueued."""
+
+
 class Meter:
     """Takes the time from the start of the first of ``jobs`` handlers until nothing is left in the queue.
 
-    Handlers call `started`, from any thread. ``done`` is called once, when the last one has started; from then on, not
-    before, the queue is asked whether all is acknowledged.
+    Handlers call `started`, from any thread, with their payload. ``done`` is called once, when the last one has
+    started; from then on, not before, the queue is asked whether all is acknowledged. With the parameter ``announce``
+    the first handler prints ``ready``: the worker is up.
     """
 
-    def __init__(self, jobs: int, done: Callable[[], object]) -> None:
-        self.jobs = jobs
+    def __init__(self, parameters: Parameters, done: Callable[[], object]) -> None:
+        self.jobs = int(parameters["jobs"])
         self.first = 0.0
+        self._announce = bool(parameters.get("announce"))
         self._cpu = 0.0
         self._count = itertools.count(1)
         self._done = done
+        self._delays_ms: list[float] = []
 
-    def started(self) -> None:
+    def started(self, text: str) -> None:
         """Count one handler."""
+        if text[0] == STAMP:
+            self._delays_ms.append((time.monotonic_ns() - int(text[1:])) / 1e6)
         number = next(self._count)
         if number == 1:
             self._cpu = time.process_time()
             self.first = time.monotonic()
+            if self._announce:
+                print("ready", flush=True)
         if number == self.jobs:
             self._done()
 
@@ -48,8 +60,7 @@ class Meter:
             "jobs": self.jobs,
             "seconds": last - self.first,
             "cpu_seconds": time.process_time() - self._cpu,
-            "first": self.first,
-            "last": last,
+            "values_ms": self._delays_ms,
             **facts,
         }
 
@@ -73,50 +84,59 @@ def payload(parameters: Parameters) -> str:
 
 async def enqueued(
     parameters: Parameters,
-    one: Callable[[], Awaitable[object]],
-    many: Callable[[int], Awaitable[object]] | None,
+    one: Callable[[str], Awaitable[object]],
+    many: Callable[[str, int], Awaitable[object]] | None,
     **facts: Any,
 ) -> Report:
     """Enqueue ``jobs`` jobs in the wanted mode from one event loop and return the outcome.
 
-    ``one`` enqueues a job; ``many`` enqueues so many in one call, None if there is no such call.
+    ``one`` enqueues a job with a payload; ``many`` enqueues so many in one call, None if there is no such call. Mode
+    ``drip`` enqueues stamped jobs, with pauses of ``pause`` seconds on average between them.
     """
-    jobs, mode = int(parameters["jobs"]), parameters["mode"]
+    jobs, mode, text = int(parameters["jobs"]), parameters["mode"], payload(parameters)
     if mode == "bulk" and many is None:
         return unsupported("no call that enqueues many", facts)
     cpu, begun = time.process_time(), time.monotonic()
     if mode == "single":
         for _ in range(jobs):
-            await one()
+            await one(text)
+    elif mode == "drip":
+        for _ in range(jobs):
+            await asyncio.sleep(_pause(parameters))
+            await one(f"{STAMP}{time.monotonic_ns()}")
     elif mode == "concurrent":
 
         async def caller(count: int) -> None:
             for _ in range(count):
-                await one()
+                await one(text)
 
         await asyncio.gather(*(caller(count) for count in _shares(jobs, int(parameters["callers"]))))
     elif many is not None:
         for count in _batches(jobs, int(parameters["bulk"])):
-            await many(count)
+            await many(text, count)
     return _timed(jobs, begun, cpu, facts)
 
 
 def enqueued_plainly(
-    parameters: Parameters, one: Callable[[], object], many: Callable[[int], object] | None, **facts: Any
+    parameters: Parameters, one: Callable[[str], object], many: Callable[[str, int], object] | None, **facts: Any
 ) -> Report:
     """Do as `enqueued` does, with plain functions; concurrent callers are threads."""
-    jobs, mode = int(parameters["jobs"]), parameters["mode"]
+    jobs, mode, text = int(parameters["jobs"]), parameters["mode"], payload(parameters)
     if mode == "bulk" and many is None:
         return unsupported("no call that enqueues many", facts)
     cpu, begun = time.process_time(), time.monotonic()
     if mode == "single":
         for _ in range(jobs):
-            one()
+            one(text)
+    elif mode == "drip":
+        for _ in range(jobs):
+            time.sleep(_pause(parameters))
+            one(f"{STAMP}{time.monotonic_ns()}")
     elif mode == "concurrent":
 
         def caller(count: int) -> None:
             for _ in range(count):
-                one()
+                one(text)
 
         threads = [
             threading.Thread(target=caller, args=(count,)) for count in _shares(jobs, int(parameters["callers"]))
@@ -127,7 +147,7 @@ def enqueued_plainly(
             thread.join()
     elif many is not None:
         for count in _batches(jobs, int(parameters["bulk"])):
-            many(count)
+            many(text, count)
     return _timed(jobs, begun, cpu, facts)
 
 
@@ -154,6 +174,10 @@ def end(report: Report) -> NoReturn:
 
 def _timed(jobs: int, begun: float, cpu: float, facts: Report) -> Report:
     return {"jobs": jobs, "seconds": time.monotonic() - begun, "cpu_seconds": time.process_time() - cpu, **facts}
+
+
+def _pause(parameters: Parameters) -> float:
+    return float(parameters["pause"]) * random.uniform(0.5, 1.5)
 
 
 def _shares(jobs: int, callers: int) -> list[int]:

@@ -9,7 +9,7 @@ from importlib.metadata import version
 import redis
 from rq import Queue, SimpleWorker
 
-from bench.peers.python.meter import Meter, Parameters, Report, emptied_plainly, end, enqueued_plainly, payload, serve
+from bench.peers.python.meter import Meter, Parameters, Report, emptied_plainly, end, enqueued_plainly, serve
 
 VERSION = version("rq")
 CLIENT = f"redis-py {version('redis')}, hiredis {version('hiredis')}"
@@ -22,19 +22,17 @@ def fill(parameters: Parameters) -> Report:
     if not parameters.get("delay"):
         return enqueue({"mode": "bulk", "bulk": BULK, **parameters})
     queue = Queue(connection=redis.Redis.from_url(parameters["url"]))
-    text, delay = payload(parameters), timedelta(seconds=parameters["delay"])
-    return enqueued_plainly(
-        {"mode": "single", **parameters}, lambda: queue.enqueue_in(delay, TASK, text, **KEPT), None, version=VERSION
-    )
+    delay = timedelta(seconds=parameters["delay"])
+    one_by_one = {"mode": "single", **parameters}
+    return enqueued_plainly(one_by_one, lambda text: queue.enqueue_in(delay, TASK, text, **KEPT), None, version=VERSION)
 
 
 def enqueue(parameters: Parameters) -> Report:
     queue = Queue(connection=redis.Redis.from_url(parameters["url"]))
-    text = payload(parameters)
     return enqueued_plainly(
         parameters,
-        lambda: queue.enqueue(TASK, text, **KEPT),
-        lambda count: queue.enqueue_many([Queue.prepare_data(TASK, (text,), **KEPT) for _ in range(count)]),
+        lambda text: queue.enqueue(TASK, text, **KEPT),
+        lambda text, count: queue.enqueue_many([Queue.prepare_data(TASK, (text,), **KEPT) for _ in range(count)]),
         version=VERSION,
         settings={"client": CLIENT, "bulk call": "Queue.enqueue_many"},
     )
@@ -47,7 +45,7 @@ def work(parameters: Parameters) -> Report:
     queue = Queue(connection=connection)
     worker = SimpleWorker([queue], connection=connection)
     done = threading.Event()
-    meter = Meter(parameters["jobs"], done.set)
+    meter = Meter(parameters, done.set)
     rq_task.on_start = meter.started
 
     def finish() -> None:

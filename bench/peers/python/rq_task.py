@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 
-def _unmeasured() -> None:
+def _unmeasured(text: str) -> None:
     raise RuntimeError("no meter is set")
 
 
-on_start: Callable[[], None] = _unmeasured
+on_start: Callable[[str], None] = _unmeasured
 
 
 def noop(text: str) -> None:
-    on_start()
+    on_start(text)

@@ -9,7 +9,7 @@ from importlib.metadata import version
 import uvloop
 from saq import Queue, Worker
 
-from bench.peers.python.meter import Meter, Parameters, Report, emptied, enqueued, payload, serve
+from bench.peers.python.meter import Meter, Parameters, Report, emptied, enqueued, serve
 
 VERSION = version("saq")
 CLIENT = f"redis-py {version('redis')}, hiredis {version('hiredis')}, uvloop {version('uvloop')}"
@@ -31,13 +31,12 @@ def work(parameters: Parameters) -> Report:
 async def _enqueue(parameters: Parameters) -> Report:
     # Every job is an enqueue call of its own; 20 of them at a time is the library's default.
     queue = Queue.from_url(parameters["url"], max_concurrent_ops=CALLERS)
-    text = payload(parameters)
     when = {}
     if delay := parameters.get("delay"):
         when = {"scheduled": int(time.time() + delay)}
     report = await enqueued(
         parameters,
-        lambda: queue.enqueue("noop", text=text, ttl=-1, **when),
+        lambda text: queue.enqueue("noop", text=text, ttl=-1, **when),
         None,
         version=VERSION,
         settings={"client": CLIENT, "max_concurrent_ops": CALLERS},
@@ -48,10 +47,10 @@ async def _enqueue(parameters: Parameters) -> Report:
 
 async def _work(parameters: Parameters) -> Report:
     started = asyncio.Event()
-    meter = Meter(parameters["jobs"], started.set)
+    meter = Meter(parameters, started.set)
 
     async def noop(ctx: object, *, text: str) -> None:
-        meter.started()
+        meter.started(text)
 
     queue = Queue.from_url(parameters["url"])
     worker = Worker(queue, [("noop", noop)], concurrency=parameters["concurrency"])

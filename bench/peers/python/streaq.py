@@ -10,7 +10,7 @@ from typing import Any
 import uvloop
 from streaq import Worker
 
-from bench.peers.python.meter import Meter, Parameters, Report, emptied, enqueued, payload, serve
+from bench.peers.python.meter import Meter, Parameters, Report, emptied, enqueued, serve
 
 VERSION = version("streaq")
 CLIENT = f"coredis {version('coredis')}, uvloop {version('uvloop')}"
@@ -36,20 +36,20 @@ async def _enqueue(parameters: Parameters) -> Report:
     @worker.task(ttl=0, silent=True, name="noop")
     async def noop(text: str) -> None: ...
 
-    text, delay = payload(parameters), parameters.get("delay")
+    delay = parameters.get("delay")
 
-    def task() -> Any:
+    def task(text: str) -> Any:
         fresh = noop.enqueue(text)
         return fresh.start(delay=delay) if delay else fresh
 
-    async def one() -> None:
-        await task()
+    async def one(text: str) -> None:
+        await task(text)
 
     async with worker:
         return await enqueued(
             parameters,
             one,
-            lambda count: worker.enqueue_many([task() for _ in range(count)]),
+            lambda text, count: worker.enqueue_many([task(text) for _ in range(count)]),
             version=VERSION,
             settings={"client": CLIENT, "bulk call": "Worker.enqueue_many"},
         )
@@ -58,12 +58,12 @@ async def _enqueue(parameters: Parameters) -> Report:
 async def _work(parameters: Parameters) -> Report:
     concurrency = parameters["concurrency"]
     started = asyncio.Event()
-    meter = Meter(parameters["jobs"], started.set)
+    meter = Meter(parameters, started.set)
     worker = Worker(redis_url=parameters["url"], concurrency=concurrency, handle_signals=False)
 
     @worker.task(ttl=0, silent=True, name="noop")
     async def noop(text: str) -> None:
-        meter.started()
+        meter.started(text)
 
     running = asyncio.create_task(worker.run_async())
     done = asyncio.create_task(started.wait())

@@ -11,7 +11,7 @@ import uvloop
 from taskiq.api import run_receiver_task
 from taskiq_redis import RedisStreamBroker
 
-from bench.peers.python.meter import Meter, Parameters, Report, emptied, enqueued, payload, serve, unsupported
+from bench.peers.python.meter import Meter, Parameters, Report, emptied, enqueued, serve, unsupported
 
 VERSION = f"{version('taskiq')} (taskiq-redis {version('taskiq-redis')})"
 CLIENT = f"redis-py {version('redis')}, hiredis {version('hiredis')}, uvloop {version('uvloop')}"
@@ -41,10 +41,9 @@ async def _enqueue(parameters: Parameters) -> Report:
     @broker.task(task_name="noop")
     async def noop(text: str) -> None: ...
 
-    text = payload(parameters)
     report = await enqueued(
         parameters,
-        lambda: noop.kiq(text),
+        noop.kiq,
         None,
         version=VERSION,
         settings={"client": CLIENT, "broker": BROKER},
@@ -56,12 +55,12 @@ async def _enqueue(parameters: Parameters) -> Report:
 async def _work(parameters: Parameters) -> Report:
     concurrency = parameters["concurrency"]
     started = asyncio.Event()
-    meter = Meter(parameters["jobs"], started.set)
+    meter = Meter(parameters, started.set)
     broker = RedisStreamBroker(parameters["url"], consumer_id="0", xread_count=concurrency)
 
     @broker.task(task_name="noop")
     async def noop(text: str) -> None:
-        meter.started()
+        meter.started(text)
 
     running = asyncio.create_task(
         run_receiver_task(broker, max_async_tasks=concurrency, max_prefetch=concurrency, run_startup=True)

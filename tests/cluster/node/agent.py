@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime
+import platform
 import shutil
 import signal
 import threading
@@ -82,6 +83,8 @@ class ProcessNode:
 
     def start(self) -> None:
         """Returns when the node is registered and takes Pods. Raises what kept it from starting."""
+        if platform.system() != "Linux":
+            raise OSError("the process node needs Linux (loopback addresses 127.1.0.0/16, waitid): use a real cluster")
         self._folder.mkdir(parents=True, mode=0o700)
         self._logs.mkdir(parents=True, exist_ok=True)
         self._thread = threading.Thread(target=self._run, name=f"node-{self.name}", daemon=True)
