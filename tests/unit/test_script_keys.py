@@ -16,6 +16,7 @@ REF = PartitionRef("emails", 3, 17)
 SCRIPTS = [*SCRIPT_KEYS, *QUEUE_SCRIPT_KEYS]
 LIST_OF_KEYS = re.compile(r"for \w+, (\w+) in ipairs\(\{([\w, ]+)\}\)")
 MAP_OF_KEYS = re.compile(r"local (\w+) = \{\['0'\] = (\w+), \['1'\] = (\w+), \['2'\] = (\w+)\}")
+TABLE_OF_KEYS = re.compile(r"local (\w+) = \{([\w, ]+)\}")
 MAP_LOOP = re.compile(r"for \w+, (\w+) in pairs\(\{\['0'\] = (\w+), \['1'\] = (\w+), \['2'\] = (\w+)\}\)")
 SEVERAL_KEYS = {"EXISTS", "UNLINK"}
 NO_KEYS = {"TIME"}
@@ -38,7 +39,7 @@ def names_of_keys(code: str) -> dict[str, set[int]]:
             for target, value in zip(targets, right.split(","), strict=False):
                 if found := re.fullmatch(r"\s*KEYS\[(\d+)\]\s*", value):
                     names[target] = {int(found[1])}
-    for variable, elements in LIST_OF_KEYS.findall(code):
+    for variable, elements in (*LIST_OF_KEYS.findall(code), *TABLE_OF_KEYS.findall(code)):
         parts = [part.strip() for part in elements.split(",")]
         if all(part in names for part in parts):
             names[variable] = names.get(variable, set()).union(*(names[part] for part in parts))
@@ -52,9 +53,10 @@ def calls_of(code: str) -> list[list[str]]:
     """The arguments of every redis.call, nested ones too."""
     calls = []
     for found in re.finditer(r"redis\.call\(", code):
-        depth, end = 1, found.end()
+        depth, end, quoted = 1, found.end(), False
         while depth:
-            depth += (code[end] == "(") - (code[end] == ")")
+            quoted ^= code[end] == "'"
+            depth += 0 if quoted else (code[end] == "(") - (code[end] == ")")
             end += 1
         calls.append(split_arguments(code[found.end() : end - 1]))
     return calls
@@ -73,9 +75,10 @@ def key_positions(argument: str, names: dict[str, set[int]]) -> set[int]:
 
 
 def split_arguments(text: str) -> list[str]:
-    parts, depth, start = [], 0, 0
+    parts, depth, start, quoted = [], 0, 0, False
     for position, character in enumerate(text):
-        depth += (character in "([{") - (character in ")]}")
+        quoted ^= character == "'"
+        depth += 0 if quoted else (character in "([{") - (character in ")]}")
         if character == "," and depth == 0:
             parts.append(text[start:position])
             start = position + 1

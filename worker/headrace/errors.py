@@ -104,6 +104,23 @@ class TopologyConflict(HeadraceError):
 class QueueFull(HeadraceError):
     """The queue's length limit is reached; nothing was added."""
 
+    def __init__(self, queue: str, partition: str, length: int, limit: int) -> None:
+        super().__init__(
+            f"queue {queue!r} is full: partition {partition} holds {length} of {limit} jobs; "
+            "enqueue again later, add workers, or raise the queue's length limit"
+        )
+        self.queue = queue
+        self.length = length
+        self.limit = limit
+
+
+class QueueHeld(HeadraceError):
+    """The queue takes no new jobs, by its settings; nothing was added."""
+
+    def __init__(self, queue: str) -> None:
+        super().__init__(f"queue {queue!r} takes no new jobs (stop policy HoldAndDrain); enqueue when it is lifted")
+        self.queue = queue
+
 
 class PayloadTooLarge(HeadraceError):
     """A payload is larger than the limit; store it elsewhere and enqueue a reference to it."""

@@ -27,7 +27,8 @@ class Job:
     """A job as a worker sees it. Times are milliseconds since the epoch, of server time.
 
     ``attempt`` counts the runs that ended in a failure so far (0 on the first run), ``expiries`` the leases that were
-    lost. ``max_retries`` and ``timeout_ms`` are None where the job follows the queue's live settings.
+    lost. ``suspect``: a lease was lost, so that the job runs as the only suspect of its worker; ``crashes``: how often
+    it was lost then. ``max_retries`` and ``timeout_ms`` are None where the job follows the queue's live settings.
     """
 
     id: str
@@ -44,5 +45,7 @@ class Job:
     priority: int = 1
     attempt: int = 0
     expiries: int = 0
+    crashes: int = 0
+    suspect: bool = False
     last_error: str = ""
     history: tuple[HistoryEntry, ...] = ()

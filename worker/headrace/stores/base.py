@@ -25,6 +25,7 @@ MAX_CLAIM = 256
 MAX_BATCH = 1000
 MAX_RECOVER = 100
 MAX_PROMOTE = 1000
+MAX_UNPARK = 1000
 HISTORY_ENTRIES = 20
 NONCE_TTL_MS = 10_000
 TOMBSTONE_TTL_MS = 7 * 24 * 3600 * 1000
@@ -88,6 +89,14 @@ class Release(NamedTuple):
     token: bytes
     delay_ms: int = 0
     note: str = ""
+
+
+class Unknown(NamedTuple):
+    """A leased job of a ``type`` that the worker does not know, to be parked."""
+
+    key: bytes
+    token: bytes
+    type: str
 
 
 class Claimed(NamedTuple):
@@ -238,7 +247,7 @@ class Store(Protocol):
     ) -> Accepted | Moved:
         """Insert at most MAX_BATCH jobs into an active partition of a version with ``partitions`` partitions.
 
-        The nonce names this call: the same call sent again within 10 s is applied once.
+        The nonce names this call: the same call sent again within 10 s is applied once. Raises QueueFull or QueueHeld.
         """
         ...
 
@@ -259,10 +268,13 @@ class Store(Protocol):
         limit: int,
         lease_ms: int,
         acks: Sequence[Settled] = (),
+        *,
+        suspect: bool = True,
     ) -> Claim:
         """Acknowledge ``acks``, recover expired leases, promote due jobs, and lease up to ``limit`` ready jobs.
 
         ``limit`` <= MAX_CLAIM; 0 only acknowledges and does the housekeeping. ``worker:seq`` must be new for each call.
+        ``suspect``: this worker runs no suspect now (a job whose lease was lost before) and may take one.
         """
         ...
 
@@ -290,11 +302,31 @@ class Store(Protocol):
         ...
 
     async def recover(self, ref: PartitionRef) -> int:
-        """Return at most MAX_RECOVER jobs with expired leases to ready; the number of them. Claims do this too."""
+        """Take back at most MAX_RECOVER jobs with expired leases; the number of them. Claims do this too.
+
+        They become suspects, which workers run one at a time; a suspect whose lease is lost again is charged with a
+        crash, and is a dead letter at the queue's crash limit.
+        """
         ...
 
     async def promote_due(self, ref: PartitionRef) -> int:
         """Move at most MAX_PROMOTE due jobs to ready; the number of them. Claims do this too."""
+        ...
+
+    async def park(self, ref: PartitionRef, jobs: Sequence[Unknown]) -> list[int]:
+        """Let jobs wait by type until a worker knows it; no attempt is burned. Returns refused indexes."""
+        ...
+
+    async def unpark(self, ref: PartitionRef, types: Sequence[str]) -> int:
+        """Make parked jobs of these types ready, at most 1,000; the number of them."""
+        ...
+
+    async def parked(self, ref: PartitionRef) -> dict[str, int]:
+        """Return how many jobs wait for each type, at most 100 types."""
+        ...
+
+    async def parked_partitions(self, queue: str) -> dict[PartitionRef, int]:
+        """Return the partitions of the queue that hold parked jobs, with the time (ms) when one was parked last."""
         ...
 
     # ---- waking ---------------------------------------------------------------------------------------------------

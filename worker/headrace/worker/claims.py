@@ -62,6 +62,7 @@ class Claims:
         self._on_gone = on_gone
         self._seq: Iterator[int] = count(1)
         self._reserved = 0
+        self._suspect_asked = False
         self._in_doubt: set[PartitionRef] = set()
         self._calls: set[asyncio.Task[None]] = set()
         self._open_calls = 0
@@ -166,9 +167,12 @@ class Claims:
         acks = self._settlements.take_acks(outbox)
         taken_at = time.monotonic()
         hints.calls += 1
+        # One suspect at a time in this process, so that it is known who took it down.
+        suspect = not self._suspect_asked and self._leases.suspects == 0
+        self._suspect_asked |= suspect
         try:
             claim = await self._store.claim(
-                ref, self._worker, seq, limit, lease_ms, [execution.settled for execution in acks]
+                ref, self._worker, seq, limit, lease_ms, [execution.settled for execution in acks], suspect=suspect
             )
         except BaseException as error:
             self._settlements.return_acks(outbox, acks, error)
@@ -177,10 +181,12 @@ class Claims:
             self._reachability.failed(f"claiming from partition {ref.label} of queue {ref.queue}", error)
             self._metrics.store_unavailable()
             await self._resume(hints, ref, seq, limit, lease_ms)
+            self._suspect_asked &= not suspect
             return
         self._reachability.answered()
         self._settlements.confirm_acks(outbox, acks, range(len(acks)) if claim.gone else claim.refused)
         self._deliver(outbox, claim, lease_ms, taken_at)
+        self._suspect_asked &= not suspect
         if claim.next_hint is not None:
             hints.add(claim.next_hint)
         elif len(claim.jobs) == limit:

@@ -26,7 +26,7 @@ from headrace.worker.outage import Reachability
 from headrace.worker.outcomes import (
     INTERRUPTED,
     NOT_STARTED,
-    UNKNOWN_TYPE,
+    PARKED,
     after_error,
     after_timeout,
     undecodable,
@@ -146,8 +146,10 @@ class Executor:
         self._declined[execution.batch.ref] = now
         if now - self._unknown_logged.get(job.type, float("-inf")) >= UNKNOWN_LOG_INTERVAL:
             self._unknown_logged[job.type] = now
-            log.warning("queue %s: no handler here for type %r; its jobs are handed back", job.queue, job.type)
-        self._settlements.end(execution, UNKNOWN_TYPE)
+            log.warning(
+                "queue %s: no handler here for type %r; its jobs wait for a worker that has one", job.queue, job.type
+            )
+        self._settlements.end(execution, PARKED)
 
     def declined_lately(self, ref: PartitionRef) -> bool:
         """Whether jobs of this partition were handed back in the last 5 s because their type is unknown here."""

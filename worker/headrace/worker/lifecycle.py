@@ -20,6 +20,7 @@ from headrace.worker.keeper import Keeper
 from headrace.worker.leases import LeaseTable
 from headrace.worker.metrics import Metrics, NoMetrics
 from headrace.worker.outage import Backoff, Reachability
+from headrace.worker.parking import Unparker
 from headrace.worker.policies import Policies
 from headrace.worker.settings import WorkerSettings
 from headrace.worker.settlements import Settlements
@@ -117,7 +118,15 @@ class Worker:
         )
         timer_store = store.clone()
         timers = {
-            queue: QueueTimer(queue, self.identity, timer_store, policies, reachability) for queue in settings.queues
+            queue: QueueTimer(
+                queue,
+                self.identity,
+                timer_store,
+                policies,
+                Unparker(queue, timer_store, handlers),
+                reachability,
+            )
+            for queue in settings.queues
         }
         claims = Claims(
             self.identity,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, Protocol
 
-Outcome = Literal["succeeded", "retried", "dead", "snoozed", "unknown_type", "interrupted", "handed_back"]
+Outcome = Literal["succeeded", "retried", "dead", "snoozed", "parked", "interrupted", "handed_back"]
 
 
 class Metrics(Protocol):

@@ -40,7 +40,14 @@ class HandedBack:
     outcome: Outcome
 
 
-UNKNOWN_TYPE = HandedBack(1000, "", "unknown_type")
+@dataclass(frozen=True, slots=True)
+class Parked:
+    """Nobody here knows the job's type: it waits for a worker that does, and costs no attempt."""
+
+    outcome: Outcome = "parked"
+
+
+PARKED = Parked()
 NOT_STARTED = HandedBack(0, "", "handed_back")
 INTERRUPTED = HandedBack(0, "interrupted", "interrupted")
 

@@ -12,37 +12,43 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from headrace.errors import AccessDenied, StoreFull
-from headrace.stores.base import MAX_BATCH, Failure, Release, Store
+from headrace.stores.base import MAX_BATCH, Failure, Release, Store, Unknown
 from headrace.topology import PartitionRef
 from headrace.worker.leases import Execution, LeaseTable, State
 from headrace.worker.metrics import Metrics, Outcome
 from headrace.worker.outage import Backoff, Reachability
-from headrace.worker.outcomes import Failed, HandedBack
+from headrace.worker.outcomes import Failed, HandedBack, Parked
 
 log = logging.getLogger("headrace.worker")
 
 POOL_SECONDS = 0.002
 MAX_FUSED = 500
-T = TypeVar("T", Failure, Release)
+T = TypeVar("T", Failure, Release, Unknown)
 
 
 class Outbox:
     """What one partition has to be told."""
 
-    __slots__ = ("acks", "dirty", "failures", "ref", "releases", "sending")
+    __slots__ = ("acks", "dirty", "failures", "parks", "ref", "releases", "sending")
 
     def __init__(self, ref: PartitionRef) -> None:
         self.ref = ref
         self.acks: list[Execution] = []
         self.failures: list[tuple[Execution, Failure, Outcome]] = []
         self.releases: list[tuple[Execution, Release, Outcome]] = []
+        self.parks: list[tuple[Execution, Unknown, Outcome]] = []
         self.dirty = False
         self.sending = False
 
     @property
+    def pending(self) -> int:
+        """Number of outcomes that wait to be sent."""
+        return len(self.acks) + len(self.failures) + len(self.releases) + len(self.parks)
+
+    @property
     def empty(self) -> bool:
         """Whether nothing waits to be sent."""
-        return not (self.acks or self.failures or self.releases)
+        return self.pending == 0
 
 
 class Settlements:
@@ -79,14 +85,16 @@ class Settlements:
         if not outbox.dirty:
             self._touch(outbox)
 
-    def end(self, execution: Execution, decision: Failed | HandedBack) -> None:
-        """Record a failed run, or hand a job back."""
+    def end(self, execution: Execution, decision: Failed | HandedBack | Parked) -> None:
+        """Record a failed run, hand a job back, or park it."""
         execution.state = State.ENDED
         outbox = execution.batch.outbox
         key, token = execution.settled
         if isinstance(decision, Failed):
             failure = Failure(key, token, decision.delay_ms, decision.error, decision.status)
             outbox.failures.append((execution, failure, decision.outcome))
+        elif isinstance(decision, Parked):
+            outbox.parks.append((execution, Unknown(key, token, execution.job.type), decision.outcome))
         else:
             release = Release(key, token, decision.delay_ms, decision.note)
             outbox.releases.append((execution, release, decision.outcome))
@@ -168,6 +176,8 @@ class Settlements:
             await self._send_list(outbox, outbox.failures, self._store.fail)
         if outbox.releases:
             await self._send_list(outbox, outbox.releases, self._store.release)
+        if outbox.parks:
+            await self._send_list(outbox, outbox.parks, self._store.park)
 
     async def _send_list(
         self,
@@ -242,7 +252,7 @@ class Settlements:
         for sender in list(self._senders):
             sender.cancel()
         await asyncio.gather(*self._senders, return_exceptions=True)
-        return sum(len(box.acks) + len(box.failures) + len(box.releases) for box in self._outboxes.values())
+        return sum(box.pending for box in self._outboxes.values())
 
 
 def _mark_resent(executions: list[Execution], error: BaseException) -> None:

@@ -11,6 +11,7 @@ from headrace.topology import PartitionRef
 from headrace.worker.claims import Claims
 from headrace.worker.hints import QueueHints
 from headrace.worker.outage import Backoff, Reachability
+from headrace.worker.parking import Unparker
 from headrace.worker.policies import Policies
 
 TICK_SECONDS = 5.0
@@ -78,14 +79,23 @@ class Waiter:
 class QueueTimer:
     """Ticks one queue when its next job becomes due, if this worker holds the alarm, and at least every 5 s.
 
-    Every 5 s it also reads the queue's settings.
+    Every 5 s it also reads the queue's settings, and looks for parked jobs whose type this worker knows.
     """
 
-    def __init__(self, queue: str, worker: str, store: Store, policies: Policies, reachability: Reachability) -> None:
+    def __init__(
+        self,
+        queue: str,
+        worker: str,
+        store: Store,
+        policies: Policies,
+        unparker: Unparker,
+        reachability: Reachability,
+    ) -> None:
         self._queue = queue
         self._worker = worker
         self._store = store
         self._policies = policies
+        self._unparker = unparker
         self._reachability = reachability
         self._at = 0.0
         self._read_at = 0.0
@@ -126,6 +136,7 @@ class QueueTimer:
             try:
                 if self._read_at <= now:
                     await self._policies.refresh(self._store, self._queue)
+                    await self._unparker.look()
                     self._read_at = now + TICK_SECONDS
                 alarm_ms = await self._store.tick(self._queue, self._worker)
             except Exception as error:

@@ -18,10 +18,14 @@ MAX_TICK = 200
 
 @dataclass(slots=True)
 class QueueHints:
-    """Hints of one queue. ``hot``: partition -> time of its hint; ``due``: partition -> time of its next one."""
+    """Hints of one queue. ``hot``: partition -> time of its hint; ``due``: partition -> time of its next one.
+
+    ``parked``: partition with parked jobs -> when one was parked last.
+    """
 
     hot: dict[PartitionRef, int] = field(default_factory=dict)
     due: dict[PartitionRef, int] = field(default_factory=dict)
+    parked: dict[PartitionRef, int] = field(default_factory=dict)
     rearm: bool = False
     alarm_at: int = 0
     alarm_worker: str = ""

@@ -6,19 +6,19 @@ conformance suite holds both to them.
 
 from __future__ import annotations
 
+import bisect
 import heapq
 import struct
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import msgpack
-
+from headrace.errors import QueueFull, QueueHeld
+from headrace.settings import QueueSettings, partition_limits
 from headrace.stores.base import (
-    HISTORY_ENTRIES,
     MAX_PROMOTE,
     MAX_RECOVER,
+    MAX_UNPARK,
     NONCE_TTL_MS,
     Accepted,
     Claimed,
@@ -29,33 +29,14 @@ from headrace.stores.base import (
     PartitionState,
     Release,
     Settled,
+    Unknown,
 )
-from headrace.topology import Topology
+from headrace.stores.memory.changes import Changes
+from headrace.stores.memory.lanes import Lanes
+from headrace.stores.memory.limits import Allowance, Limiter
+from headrace.topology import PartitionRef, Topology
 
 _TIMES = struct.Struct(">QQ")
-_LANES = (b"0", b"1", b"2")
-
-
-@dataclass(slots=True)
-class _Changes:
-    """What changed on a job since it was enqueued; kept only for jobs to which something happened."""
-
-    attempt: int = 0
-    expiries: int = 0
-    last_error: str = ""
-    history: deque[tuple[str, int, str, str]] = field(default_factory=lambda: deque(maxlen=HISTORY_ENTRIES))
-
-    def note(self, status: str, now: int, token: bytes, error: str = "") -> None:
-        """Append an event to the history; the oldest one goes when it is full."""
-        worker, _, _ = token.decode(errors="replace").rpartition(":")
-        self.history.append((status, now, worker, error))
-        self.last_error = error or self.last_error
-
-    def packed(self) -> bytes:
-        """Return the stored form of `headrace.envelope`."""
-        facts = [self.attempt, self.expiries, self.last_error, list(self.history)]
-        packed: bytes = msgpack.packb(facts, unicode_errors="replace")
-        return packed
 
 
 class _Lease(NamedTuple):
@@ -70,24 +51,40 @@ class News(NamedTuple):
     waits_until: int | None
 
 
+class Outcome(NamedTuple):
+    """What a claim took, whether more can be claimed at once, and else when the partition needs attention."""
+
+    jobs: list[Claimed]
+    more: bool
+    next_due: int | None
+
+
+SUSPECT_RECHECK_MS = 1000
+
+
 class Partition:
     """A partition that exists. Keys are lane byte + stored id; ids (keys without their lane) are unique while live."""
 
-    def __init__(self, epoch: int, partitions: int) -> None:
+    def __init__(self, ref: PartitionRef, epoch: int, partitions: int, settings: QueueSettings) -> None:
+        self.ref = ref
         self.state: PartitionState = "active"
         self.epoch = epoch
         self.partitions = partitions
         self.successor: Topology | None = None
         self._marked_at: int | None = None
         self._jobs: dict[bytes, bytes] = {}
-        self._changes: dict[bytes, _Changes] = {}
-        self._lanes: dict[bytes, deque[bytes]] = {lane: deque() for lane in _LANES}
+        self._changes: dict[bytes, Changes] = {}
+        self._lanes = Lanes()
         self._scheduled: list[tuple[int, bytes]] = []
         self._retry: list[tuple[int, bytes]] = []
         self._leased: dict[bytes, _Lease] = {}
         # Holds an entry per grant and renewal; those that no longer say when a lease ends are skipped.
         self._lease_ends: list[tuple[int, bytes]] = []
         self._seen: dict[bytes, int] = {}
+        self._limiter = Limiter(partition_limits(settings, partitions))
+        # Keys of jobs whose lease was lost before; a worker runs one of them at a time.
+        self._suspects: deque[bytes] = deque()
+        self._parked: dict[str, list[bytes]] = {}
         self._dead: dict[tuple[bytes, int], tuple[bytes, bytes]] = {}
         self._news = News(False, None)
 
@@ -100,8 +97,8 @@ class Partition:
 
     @property
     def ready(self) -> int:
-        """Number of ready jobs in all lanes."""
-        return sum(len(lane) for lane in self._lanes.values())
+        """Number of ready jobs in all lanes, and of suspects."""
+        return len(self._lanes) + len(self._suspects)
 
     def next_waiting(self) -> int | None:
         """Return the earliest time at which a waiting job becomes ready."""
@@ -114,14 +111,14 @@ class Partition:
 
     def counts(self, now: int) -> Counts:
         """Return the sizes of all indexes and the facts about the drain."""
-        heads = [lane[0] for lane in self._lanes.values() if lane]
+        heads = self._lanes.heads()
         return Counts(
             state=self.state,
             ready=self.ready,
             scheduled=len(self._scheduled),
             retry=len(self._retry),
             leased=len(self._leased),
-            parked=0,
+            parked=sum(len(keys) for keys in self._parked.values()),
             moving=0,
             arrived=0,
             dead=len(self._dead),
@@ -141,6 +138,19 @@ class Partition:
         return news
 
     # ---- its place in the topology ---------------------------------------------------------------------------------
+
+    def agree(self, epoch: int, partitions: int, settings: QueueSettings, *, settled: bool) -> None:
+        """Follow a topology that is newer than what it knows (``settled``: or as new)."""
+        newer = self.epoch < epoch
+        if self.state == "active" and (newer or (settled and self.epoch == epoch)):
+            self.partitions = partitions
+        elif self.state != "draining" or not newer:
+            return
+        self.epoch = epoch
+        self._limiter.limits = partition_limits(settings, partitions)
+        # Jobs that the former settings held back are not hinted by anybody else.
+        if self._limiter.limits.hold != "claim" and self.ready:
+            self._news = self._news._replace(ready=True)
 
     def mark(self, successor: Topology, now: int) -> None:
         """Stop taking jobs, if it takes any."""
@@ -164,6 +174,12 @@ class Partition:
         if nonce in self._seen:
             return Accepted(frozenset())
         existing = set()
+        fresh = len({key[1:] for key, _, _ in jobs} - self._jobs.keys())
+        limits = self._limiter.limits
+        if fresh and limits.hold == "enqueue":
+            raise QueueHeld(self.ref.queue)
+        if fresh and limits.length is not None and len(self._jobs) + fresh > limits.length:
+            raise QueueFull(self.ref.queue, self.ref.label, len(self._jobs), limits.length)
         for index, (key, when, body) in enumerate(jobs):
             if key[1:] in self._jobs:
                 existing.add(index)
@@ -179,17 +195,40 @@ class Partition:
 
     # ---- working ---------------------------------------------------------------------------------------------------
 
-    def claim(self, token: bytes, limit: int, until: int) -> list[Claimed]:
+    def claim(self, token: bytes, seq: int, limit: int, until: int, now: int, *, suspect: bool) -> Outcome:
         """Lease up to ``limit`` ready jobs under ``token``; nothing if that call was given up by `resume`."""
-        claimed: list[Claimed] = []
-        if token in self._seen:
-            return claimed
-        for lane in self._lanes.values():
-            while lane and len(claimed) < limit:
-                key = lane.popleft()
+        allowance = self._limiter.allow(limit, len(self._leased), now)
+        held_back = allowance.jobs < limit
+        keys: list[bytes] = []
+        took_suspect = False
+        if allowance.jobs and token not in self._seen:
+            took_suspect = suspect and bool(self._suspects)
+            keys = self._lanes.pop(allowance.jobs - took_suspect, seq)
+            if took_suspect:
+                keys.append(self._suspects.popleft())
+            for key in keys:
                 self._lease(key, token, until)
-                claimed.append(self._claimed(key))
-        return claimed
+            self._limiter.leased(len(keys), now)
+        return Outcome(
+            [self._claimed(key) for key in keys],
+            *self._outlook(allowance, now, held_back=held_back, took_suspect=took_suspect),
+        )
+
+    def _outlook(
+        self, allowance: Allowance, now: int, *, held_back: bool, took_suspect: bool
+    ) -> tuple[bool, int | None]:
+        """Say whether another claim is worth while at once, and when the partition needs attention otherwise."""
+        ready = bool(self._lanes)
+        if ready and not held_back:
+            return True, None
+        due = self.next_due()
+        if ready and allowance.reopens is not None:
+            due = allowance.reopens if due is None else min(due, allowance.reopens)
+        if self._suspects and self._limiter.limits.hold != "claim":
+            if took_suspect and not held_back:
+                return True, None
+            due = now + SUSPECT_RECHECK_MS if due is None else min(due, now + SUSPECT_RECHECK_MS)
+        return False, due
 
     def resume(self, token: bytes, until: int, now: int) -> list[Claimed]:
         """Return the jobs leased under ``token``; the call of that token leases nothing from now on."""
@@ -208,6 +247,7 @@ class Partition:
                 continue
             del self._jobs[key[1:]]
             self._changes.pop(key[1:], None)
+        self._reopen(len(acks) - len(refused))
         return refused
 
     def fail(self, failures: Sequence[Failure], now: int) -> list[int]:
@@ -217,13 +257,15 @@ class Partition:
             if not self._unlease(key, token):
                 refused.append(index)
                 continue
-            changes = self._changes.setdefault(key[1:], _Changes())
+            changes = self._changes.setdefault(key[1:], Changes())
             changes.attempt += 1
+            changes.suspect = False
             changes.note(status, now, token, error)
             if delay_ms is None:
                 self._bury(key, now)
             else:
                 self._wait(self._retry, now + delay_ms, key)
+        self._reopen(len(failures) - len(refused))
         return refused
 
     def release(self, releases: Sequence[Release], now: int) -> list[int]:
@@ -235,13 +277,18 @@ class Partition:
                 refused.append(index)
                 continue
             if note:
-                self._changes.setdefault(key[1:], _Changes()).note(note, now, token)
+                self._changes.setdefault(key[1:], Changes()).note(note, now, token)
             if delay_ms > 0:
                 self._wait(self._retry, now + delay_ms, key)
             else:
                 heads.append(key)
         for key in reversed(heads):
-            self._push(key, head=True)
+            if (facts := self._changes.get(key[1:])) and facts.suspect:
+                self._suspects.appendleft(key)
+                self._news = self._news._replace(ready=True)
+            else:
+                self._push(key, head=True)
+        self._reopen(len(releases) - len(refused))
         return refused
 
     def renew(self, leases: Sequence[Settled], until: int) -> list[int]:
@@ -255,16 +302,25 @@ class Partition:
         return refused
 
     def recover(self, now: int) -> int:
-        """Return at most MAX_RECOVER jobs with expired leases to ready; the number of them."""
+        """Take back at most MAX_RECOVER jobs with expired leases, by the suspect rule; the number of them."""
         recovered = 0
         while recovered < MAX_RECOVER and (ends := self._next_lease_end()) is not None and ends <= now:
             _, key = heapq.heappop(self._lease_ends)
             lease = self._leased.pop(key)
-            changes = self._changes.setdefault(key[1:], _Changes())
+            changes = self._changes.setdefault(key[1:], Changes())
             changes.expiries += 1
             changes.note("lease expired", now, lease.token)
-            self._push(key)
             recovered += 1
+            if changes.suspect:
+                changes.crashes += 1
+                if changes.crashes >= self._limiter.limits.crashes:
+                    lost = f"worker lost: its process ended or froze {changes.crashes} times while this job ran"
+                    changes.note("worker lost", now, lease.token, lost)
+                    self._bury(key, now)
+                    continue
+            changes.suspect = True
+            self._suspects.append(key)
+            self._news = self._news._replace(ready=True)
         return recovered
 
     def promote_due(self, now: int) -> int:
@@ -277,16 +333,46 @@ class Partition:
                 promoted += 1
         return promoted
 
+    def park(self, jobs: Sequence[Unknown]) -> list[int]:
+        """Let jobs wait by type; the indexes of the refused ones."""
+        refused = []
+        for index, (key, token, kind) in enumerate(jobs):
+            if self._unlease(key, token):
+                bisect.insort(self._parked.setdefault(kind, []), key)
+            else:
+                refused.append(index)
+        self._reopen(len(jobs) - len(refused))
+        return refused
+
+    def unpark(self, types: Sequence[str]) -> int:
+        """Make at most MAX_UNPARK parked jobs of these types ready; the number of them."""
+        freed = 0
+        for kind in types:
+            parked = self._parked.get(kind, [])
+            taken, left = parked[: MAX_UNPARK - freed], parked[MAX_UNPARK - freed :]
+            for key in taken:
+                self._push(key)
+            freed += len(taken)
+            if left:
+                self._parked[kind] = left
+            else:
+                self._parked.pop(kind, None)
+        return freed
+
+    def parked(self) -> dict[str, int]:
+        """Return how many jobs wait for each type."""
+        return {kind: len(keys) for kind, keys in sorted(self._parked.items())[:100]}
+
     # ---- parts -----------------------------------------------------------------------------------------------------
 
-    def _push(self, key: bytes, *, head: bool = False) -> None:
-        lane = self._lanes[key[:1]]
-        if not lane:
+    def _reopen(self, freed: int) -> None:
+        """After leases ended early, hint at jobs that the in-flight limit held back."""
+        if freed and self._limiter.limits.in_flight is not None and bool(self._lanes):
             self._news = self._news._replace(ready=True)
-        if head:
-            lane.appendleft(key)
-        else:
-            lane.append(key)
+
+    def _push(self, key: bytes, *, head: bool = False) -> None:
+        if self._lanes.push(key, head=head):
+            self._news = self._news._replace(ready=True)
 
     def _wait(self, heap: list[tuple[int, bytes]], at: int, key: bytes) -> None:
         heapq.heappush(heap, (at, key))

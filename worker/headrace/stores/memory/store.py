@@ -19,6 +19,7 @@ from headrace.stores.base import (
     PartitionState,
     Release,
     Settled,
+    Unknown,
     check_batch,
     check_limit,
 )
@@ -104,25 +105,13 @@ class MemoryStore:
     async def install(self, ref: PartitionRef, topology: Topology, partitions: int) -> PartitionState:
         """Prepare a partition for a topology that is about to be written."""
         with self._data.lock:
-            partition = self._data.partitions.get(ref)
-            if partition is None:
-                return self._create(ref, topology.epoch, partitions)
-            if partition.state == "active" and partition.epoch < topology.epoch:
-                partition.epoch, partition.partitions = topology.epoch, partitions
-            return partition.state
+            return self._agree(ref, topology, partitions, settled=False, create=True)
 
     async def settle(self, ref: PartitionRef, topology: Topology) -> PartitionState:
         """Make a partition agree with a topology that has been written."""
         partitions = topology.versions[ref.version].partitions
         with self._data.lock:
-            partition = self._data.partitions.get(ref)
-            if partition is None:
-                if ref.version == topology.active:
-                    return self._create(ref, topology.epoch, partitions)
-                return self._data.gone(ref)
-            if partition.state == "active" and partition.epoch <= topology.epoch:
-                partition.epoch, partition.partitions = topology.epoch, partitions
-            return partition.state
+            return self._agree(ref, topology, partitions, settled=True, create=ref.version == topology.active)
 
     async def mark(self, ref: PartitionRef, topology: Topology) -> PartitionState:
         """Let an active partition of an older version drain."""
@@ -148,7 +137,9 @@ class MemoryStore:
                 return False
             self._data.partitions.pop(ref, None)
             self._data.tombstones[ref] = self._data.now() + TOMBSTONE_TTL_MS
-            self._data.queue(ref.queue).forget(ref)
+            hints = self._data.queue(ref.queue)
+            hints.forget(ref)
+            hints.parked.pop(ref, None)
             return True
 
     async def discard(self, ref: PartitionRef) -> bool:
@@ -201,6 +192,8 @@ class MemoryStore:
         limit: int,
         lease_ms: int,
         acks: Sequence[Settled] = (),
+        *,
+        suspect: bool = True,
     ) -> Claim:
         """Acknowledge, recover expired leases, promote what is due, and lease up to ``limit`` ready jobs."""
         check_limit(limit)
@@ -216,10 +209,9 @@ class MemoryStore:
             refused = partition.ack(acks)
             partition.recover(now)
             partition.promote_due(now)
-            jobs = partition.claim(token, limit, now + lease_ms)
+            jobs, more, next_due = partition.claim(token, seq, limit, now + lease_ms, now, suspect=suspect)
             partition.take_news()
-            more = partition.ready > 0
-            hints.claimed(ref, more=more, next_due=partition.next_due(), now=now)
+            hints.claimed(ref, more=more, next_due=next_due, now=now)
             alarm_ms = None if more else hints.take_alarm(worker, now)
             # Read before the leftovers are handed out: it tells this worker where to go on.
             following = None if hints.rearm else hints.first()
@@ -240,8 +232,11 @@ class MemoryStore:
         """Remove finished jobs; the indexes that were not leased under their token."""
         check_batch(acks)
         with self._data.lock:
-            partition = self._live(ref)
-            return partition.ack(acks) if partition else list(range(len(acks)))
+            if (partition := self._live(ref)) is None:
+                return list(range(len(acks)))
+            refused = partition.ack(acks)
+            self._hint_news(ref, partition, self._data.now())
+            return refused
 
     async def fail(self, ref: PartitionRef, failures: Sequence[Failure]) -> list[int]:
         """Record failed runs; the refused indexes."""
@@ -271,6 +266,41 @@ class MemoryStore:
         with self._data.lock:
             partition = self._live(ref)
             return partition.renew(leases, self._data.now() + lease_ms) if partition else list(range(len(leases)))
+
+    async def park(self, ref: PartitionRef, jobs: Sequence[Unknown]) -> list[int]:
+        """Let jobs wait by type until a worker knows it; the refused indexes."""
+        check_batch(jobs)
+        with self._data.lock:
+            if (partition := self._live(ref)) is None:
+                return list(range(len(jobs)))
+            refused = partition.park(jobs)
+            if len(refused) < len(jobs):
+                self._data.queue(ref.queue).parked[ref] = self._data.now()
+            self._hint_news(ref, partition, self._data.now())
+            return refused
+
+    async def unpark(self, ref: PartitionRef, types: Sequence[str]) -> int:
+        """Make parked jobs of these types ready; the number of them."""
+        check_batch(types)
+        with self._data.lock:
+            if (partition := self._live(ref)) is None:
+                return 0
+            freed = partition.unpark(types)
+            if not partition.parked():
+                self._data.queue(ref.queue).parked.pop(ref, None)
+            self._hint_news(ref, partition, self._data.now())
+            return freed
+
+    async def parked(self, ref: PartitionRef) -> dict[str, int]:
+        """Return how many jobs wait for each type."""
+        with self._data.lock:
+            partition = self._live(ref)
+            return partition.parked() if partition else {}
+
+    async def parked_partitions(self, queue: str) -> dict[PartitionRef, int]:
+        """Return the partitions that hold parked jobs, with the time (ms) when one was parked last."""
+        with self._data.lock:
+            return dict(self._data.queue(queue).parked)
 
     async def recover(self, ref: PartitionRef) -> int:
         """Return jobs with expired leases to ready; the number of them."""
@@ -327,11 +357,18 @@ class MemoryStore:
 
     # ---- parts -----------------------------------------------------------------------------------------------------
 
-    def _create(self, ref: PartitionRef, epoch: int, partitions: int) -> PartitionState:
-        before = self._data.gone(ref)
-        if before == "absent":
-            self._data.partitions[ref] = Partition(epoch, partitions)
-        return before
+    def _agree(
+        self, ref: PartitionRef, topology: Topology, partitions: int, *, settled: bool, create: bool
+    ) -> PartitionState:
+        partition = self._data.partitions.get(ref)
+        if partition is None:
+            before = self._data.gone(ref)
+            if create and before == "absent":
+                self._data.partitions[ref] = Partition(ref, topology.epoch, partitions, topology.settings)
+            return before
+        partition.agree(topology.epoch, partitions, topology.settings, settled=settled)
+        self._hint_news(ref, partition, self._data.now())
+        return partition.state
 
     def _live(self, ref: PartitionRef) -> Partition | None:
         """Return the partition if jobs can be in it."""

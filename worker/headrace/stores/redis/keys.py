@@ -13,41 +13,46 @@ from headrace.topology import PartitionRef
 
 PARTITION_KEYS: Final = (
     "meta", "r0", "r1", "r2", "scheduled", "retry", "leased", "lease", "jobs", "mut", "park", "moving", "arrived",
-    "seen", "dead", "letters",
+    "seen", "dead", "letters", "suspects",
 )  # fmt: skip
 
 COUNTED: Final = (
-    "meta", "r0", "r1", "r2", "scheduled", "retry", "leased", "jobs", "park", "moving", "arrived", "dead",
+    "meta", "r0", "r1", "r2", "scheduled", "retry", "leased", "jobs", "park", "moving", "arrived", "dead", "suspects",
 )  # fmt: skip
 
 SCRIPT_KEYS: Final[dict[str, tuple[str, ...]]] = {
     "enqueue": ("meta", "r0", "r1", "r2", "scheduled", "jobs", "moving", "seen"),
     "probe": ("meta", "jobs", "moving", "seen"),
-    "claim": ("meta", "r0", "r1", "r2", "scheduled", "retry", "leased", "lease", "jobs", "mut", "seen"),
+    "claim": (
+        "meta", "r0", "r1", "r2", "scheduled", "retry", "leased", "lease", "jobs", "mut", "seen", "suspects", "dead",
+        "letters",
+    ),
     "resume": ("meta", "leased", "lease", "jobs", "mut", "seen"),
-    "ack": ("meta", "leased", "lease", "jobs", "mut"),
-    "fail": ("meta", "retry", "leased", "lease", "jobs", "mut", "dead", "letters"),
-    "release": ("meta", "r0", "r1", "r2", "retry", "leased", "lease", "mut"),
+    "ack": ("meta", "r0", "r1", "r2", "leased", "lease", "jobs", "mut"),
+    "fail": ("meta", "r0", "r1", "r2", "retry", "leased", "lease", "jobs", "mut", "dead", "letters"),
+    "release": ("meta", "r0", "r1", "r2", "retry", "leased", "lease", "mut", "suspects"),
     "renew": ("meta", "leased", "lease"),
-    "recover": ("meta", "r0", "r1", "r2", "leased", "lease", "mut"),
+    "recover": ("meta", "leased", "lease", "jobs", "mut", "suspects", "dead", "letters"),
     "promote_due": ("meta", "r0", "r1", "r2", "scheduled", "retry"),
-    "install": ("meta",),
+    "park": ("meta", "r0", "r1", "r2", "leased", "lease", "park"),
+    "unpark": ("meta", "r0", "r1", "r2", "park"),
+    "parked": ("park",),
+    "install": ("meta", "r0", "r1", "r2", "suspects"),
     "mark": ("meta",),
     "close": COUNTED,
     "counts": COUNTED,
     "remove": PARTITION_KEYS,
     "discard": ("meta", "jobs", "moving", "arrived", "dead", "seen"),
-}
+}  # fmt: skip
 """Partition keys of each script, in the order of its KEYS."""
 
+HINTED: Final = ("enqueue", "ack", "fail", "release", "recover", "promote_due", "install")
 HINT_KEYS: Final[dict[str, tuple[str, ...]]] = {
-    "enqueue": ("hot", "due"),
     "claim": ("hot", "due", "alarm"),
-    "fail": ("hot", "due"),
-    "release": ("hot", "due"),
-    "recover": ("hot", "due"),
-    "promote_due": ("hot", "due"),
-    "remove": ("hot", "due"),
+    "park": ("hot", "due", "parked"),
+    "unpark": ("hot", "due", "parked"),
+    "remove": ("hot", "due", "parked"),
+    **dict.fromkeys(HINTED, ("hot", "due")),
 }
 """Queue keys that the standalone form appends."""
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import msgpack
 
-from headrace.errors import InvalidInput
+from headrace.errors import InvalidInput, QueueFull, QueueHeld
+from headrace.settings import partition_limits
 from headrace.stores.base import (
     TOMBSTONE_TTL_MS,
     Accepted,
@@ -20,6 +21,7 @@ from headrace.stores.base import (
     PartitionState,
     Release,
     Settled,
+    Unknown,
     check_batch,
     check_limit,
 )
@@ -42,8 +44,13 @@ def _pack(flat: list[Any]) -> bytes:
     return bytes(msgpack.packb(flat, use_bin_type=False, unicode_errors="replace"))
 
 
-def _settings(topology: Topology) -> str:
-    return topology.settings.model_dump_json(exclude_none=True)
+def _limits(topology: Topology, partitions: int) -> tuple[Argument, ...]:
+    """Return a partition's limits as the fields and values that lua/install.lua keeps in its meta."""
+    limits = partition_limits(topology.settings, partitions)
+    rate = "" if limits.rate is None else repr(limits.rate)
+    in_flight = "" if limits.in_flight is None else limits.in_flight
+    length = "" if limits.length is None else limits.length
+    return ("hold", limits.hold, "rate", rate, "cap", in_flight, "len", length, "crash", limits.crashes)
 
 
 class RedisStore:
@@ -90,15 +97,19 @@ class RedisStore:
 
     async def install(self, ref: PartitionRef, topology: Topology, partitions: int) -> PartitionState:
         """INSTALL: prepare a partition for ``topology``, which is about to be written. Returns the state before."""
-        return _STATES[await self._run("install", ref, topology.epoch, partitions, _settings(topology), "install", 1)]
+        return await self._agree(ref, topology, partitions, "install", create=True)
 
     async def settle(self, ref: PartitionRef, topology: Topology) -> PartitionState:
         """Make a partition agree with ``topology``, which has been written. Returns the state before."""
-        create = int(ref.version == topology.active)
-        partitions = topology.versions[ref.version].partitions
-        return _STATES[
-            await self._run("install", ref, topology.epoch, partitions, _settings(topology), "settle", create)
-        ]
+        create = ref.version == topology.active
+        return await self._agree(ref, topology, topology.versions[ref.version].partitions, "settle", create=create)
+
+    async def _agree(
+        self, ref: PartitionRef, topology: Topology, partitions: int, step: str, *, create: bool
+    ) -> PartitionState:
+        limits = _limits(topology, partitions)
+        reply = await self._run("install", ref, topology.epoch, partitions, step, int(create), ref.label, *limits)
+        return _STATES[reply[0]]
 
     async def mark(self, ref: PartitionRef, topology: Topology) -> PartitionState:
         """MARK: an active partition becomes draining, with ``topology`` as its successor. Returns the state after."""
@@ -134,6 +145,10 @@ class RedisStore:
         )
         if reply[0] == b"ok":
             return Accepted(frozenset(reply[1]))
+        if reply[0] == b"full":
+            raise QueueFull(ref.queue, ref.label, reply[1], reply[2])
+        if reply[0] == b"held":
+            raise QueueHeld(ref.queue)
         state: Any = "resized" if reply[1] == b"resized" else _STATES[reply[1]]
         return Moved(state, Topology.from_json(ref.queue, reply[2]) if reply[2] else None)
 
@@ -153,20 +168,19 @@ class RedisStore:
         limit: int,
         lease_ms: int,
         acks: Sequence[Settled] = (),
+        *,
+        suspect: bool = True,
     ) -> Claim:
         """Acknowledge, recover, promote what is due, and lease up to ``limit`` ready jobs."""
         check_limit(limit)
         check_batch(acks)
         packed = _pack([part for ack in acks for part in ack]) if acks else b""
-        reply = await self._run("claim", ref, ref.label, worker, seq, limit, lease_ms, packed)
+        reply = await self._run("claim", ref, ref.label, worker, seq, limit, lease_ms, packed, int(suspect))
         token = b"%b:%d" % (worker.encode(), seq)
         if reply[0] == b"gone":
             return Claim(token, refused=list(range(len(acks))), gone=True)
         _, now, refused, jobs, following, alarm_ms, _, _ = reply
-        hint = None
-        if following and following != b"@":
-            version, _, partition = following.partition(b":")
-            hint = PartitionRef(ref.queue, int(version), int(partition))
+        hint = _ref(ref.queue, following) if following and following != b"@" else None
         return Claim(token, _claimed(jobs), refused, False, now, hint, None if alarm_ms < 0 else alarm_ms)
 
     async def resume(self, ref: PartitionRef, worker: str, seq: int, lease_ms: int) -> Claim:
@@ -180,7 +194,7 @@ class RedisStore:
     async def ack(self, ref: PartitionRef, acks: Sequence[Settled]) -> list[int]:
         """Remove finished jobs. Returns the indexes that were not leased under their token."""
         check_batch(acks)
-        return list(await self._run("ack", ref, _pack([part for ack in acks for part in ack])))
+        return list((await self._run("ack", ref, ref.label, _pack([part for ack in acks for part in ack])))[0])
 
     async def fail(self, ref: PartitionRef, failures: Sequence[Failure]) -> list[int]:
         """Record failed runs. Returns refused indexes."""
@@ -210,6 +224,26 @@ class RedisStore:
         """Move due jobs to ready; the number of them."""
         return int(await self._run("promote_due", ref, ref.label))
 
+    async def park(self, ref: PartitionRef, jobs: Sequence[Unknown]) -> list[int]:
+        """Let jobs wait by type until a worker knows it. Returns refused indexes."""
+        check_batch(jobs)
+        return list((await self._run("park", ref, ref.label, _pack([part for job in jobs for part in job])))[0])
+
+    async def unpark(self, ref: PartitionRef, types: Sequence[str]) -> int:
+        """Make parked jobs of these types ready; the number of them."""
+        check_batch(types)
+        return int(await self._run("unpark", ref, ref.label, _pack(list(types))))
+
+    async def parked(self, ref: PartitionRef) -> dict[str, int]:
+        """Return how many jobs wait for each type, at most 100 types."""
+        flat = iter(await self._run("parked", ref, 100))
+        return {name.decode(): int(number) for name, number in zip(flat, flat, strict=True)}
+
+    async def parked_partitions(self, queue: str) -> dict[PartitionRef, int]:
+        """Return the partitions that hold parked jobs, with the time (ms) when one was parked last."""
+        flat = iter(await self._client.command("ZRANGE", self._keys.queue(queue, "parked"), 0, -1, "WITHSCORES"))
+        return {_ref(queue, label): int(float(at)) for label, at in zip(flat, flat, strict=True)}
+
     # ---- waking ---------------------------------------------------------------------------------------------------
 
     async def wait_hint(self, queues: Sequence[str], timeout: float) -> PartitionRef | str | None:
@@ -224,8 +258,7 @@ class RedisStore:
         queue = hot[reply[0]]
         if reply[1] == b"@":
             return queue
-        version, _, partition = reply[1].partition(b":")
-        return PartitionRef(queue, int(version), int(partition))
+        return _ref(queue, reply[1])
 
     async def hint(self, ref: PartitionRef) -> None:
         """Give a hint back, or raise one; it goes to the head."""
@@ -248,6 +281,11 @@ class RedisStore:
         await self._client.command("SET", self._keys.marker, marker, "NX")
         stored = await self._client.command("GET", self._keys.marker)
         return str(stored.decode())
+
+
+def _ref(queue: str, label: bytes) -> PartitionRef:
+    version, _, partition = label.partition(b":")
+    return PartitionRef(queue, int(version), int(partition))
 
 
 def _claimed(packed: bytes) -> list[Claimed]:

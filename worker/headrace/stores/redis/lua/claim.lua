@@ -2,28 +2,32 @@
 --
 -- The first write of every path is a removal, so that claims go on when Redis is at maxmemory.
 -- KEYS  1 meta hash, 2-4 ready lists of lanes 0-2, 5 scheduled zset, 6 retry zset, 7 leased zset, 8 lease hash,
---       9 jobs hash, 10 mut hash, 11 seen zset; standalone form also: 12 hot zset, 13 due zset, 14 alarm hash
+--       9 jobs hash, 10 mut hash, 11 seen zset, 12 suspects list, 13 dead zset, 14 dead letters hash
+--       standalone form also: 15 hot zset, 16 due zset, 17 alarm hash
 -- ARGV  1 label "version:partition", 2 worker, 3 seq of this call, 4 jobs wanted (0..256), 5 lease ms,
---       6 msgpack [key, token, ...] of finished jobs, or ''
+--       6 msgpack [key, token, ...] of finished jobs, or '', 7 may take one suspect (0/1)
 -- Returns {'ok', now, refused acks (indexes from 0), msgpack [key, record, changes or '', ...] or '',
 --          label of the next hot partition or '', ms for the alarm or -1, more jobs are ready (0/1), next due ms or -1}
 --         {'gone'}: absent, closed or tombstone
 -- Cost  O(acks + jobs) + O(log n) each; at most 100 recovered and 1,000 promoted. Called by workers.
-local META, R0, R1, R2, SCHEDULED, RETRY, LEASED, LEASE, JOBS, MUT, SEEN = unpack(KEYS, 1, 11)
-local HOT, DUE, ALARM = KEYS[12], KEYS[13], KEYS[14]
+local META, R0, R1, R2, SCHEDULED, RETRY, LEASED, LEASE, JOBS, MUT, SEEN, SUSPECTS, DEAD, LETTERS = unpack(KEYS, 1, 14)
+local HOT, DUE, ALARM = KEYS[15], KEYS[16], KEYS[17]
 local LABEL, WORKER = ARGV[1], ARGV[2]
 local TOKEN = WORKER .. ':' .. ARGV[3]
 --@include clock
 --@include changes
+--@include bury
 --@include leased
 --@include acks
 --@include ready
 --@include recover
 --@include promote_due
+--@include lanes
+--@include limits
 --@include next_due
 --@include alarm
 
-local meta = redis.call('HMGET', META, 's', 't', 'done')
+local meta = redis.call('HMGET', META, 's', 't', 'done', 'crash', 'hold', 'rate', 'cap', 'tokens', 'at')
 if HOT then redis.call('ZREM', HOT, LABEL) end
 if meta[1] ~= 'A' and meta[1] ~= 'D' then
   if DUE then redis.call('ZREM', DUE, LABEL) end
@@ -31,45 +35,63 @@ if meta[1] ~= 'A' and meta[1] ~= 'D' then
 end
 local now = server_now(meta[2])
 local finished, refused = settle_acks(ARGV[6])
-local recovered = recover_expired(now)
+local recovered = recover_expired(now, tonumber(meta[4] or 3) or 3)
 local promoted = promote_due(now)
 
-local wanted = math.min(tonumber(ARGV[4]), 256)
+local limits = {meta[5], meta[6], meta[7], meta[8], meta[9]}
+local asked = math.min(tonumber(ARGV[4]), 256)
+local wanted, reopens = allowed(now, asked, limits)
+local held_back = wanted < asked -- by a limit: what is ready beyond it waits for its time
 if wanted > 0 and redis.call('ZSCORE', SEEN, TOKEN) then wanted = 0 end
-local ids, leases, tokens = {}, {}, {}
-local ends = now + tonumber(ARGV[5])
-for n, list in ipairs({R0, R1, R2}) do
-  local lane = tostring(n - 1)
-  if wanted > #ids then
-    for _, id in ipairs(redis.call('LPOP', list, wanted - #ids) or {}) do
-      ids[#ids + 1] = id
-      leases[#leases + 1] = ends
-      leases[#leases + 1] = lane .. id
-      tokens[#tokens + 1] = id
-      tokens[#tokens + 1] = TOKEN
-    end
-  end
+local keys, suspect = {}, false
+if wanted > 0 then
+  suspect = ARGV[7] == '1' and redis.call('LPOP', SUSPECTS)
+  keys = pop_lanes(suspect and wanted - 1 or wanted, tonumber(ARGV[3]))
+  if suspect then keys[#keys + 1] = suspect end
 end
 local packed = ''
-if #ids > 0 then
+if #keys > 0 then
+  local ids, leases, tokens = {}, {}, {}
+  local ends = now + tonumber(ARGV[5])
+  for n, key in ipairs(keys) do
+    local id = string.sub(key, 2)
+    ids[n] = id
+    leases[n * 2 - 1], leases[n * 2] = ends, key
+    tokens[n * 2 - 1], tokens[n * 2] = id, TOKEN
+  end
   redis.call('ZADD', LEASED, unpack(leases))
   redis.call('HSET', LEASE, unpack(tokens))
   local records = redis.call('HMGET', JOBS, unpack(ids))
   local facts = redis.call('EXISTS', MUT) == 1 and redis.call('HMGET', MUT, unpack(ids)) or {}
   local jobs = {}
-  for n = 1, #ids do
-    jobs[#jobs + 1] = leases[n * 2]
-    jobs[#jobs + 1] = records[n] or ''
-    jobs[#jobs + 1] = facts[n] or ''
+  for n, key in ipairs(keys) do
+    jobs[n * 3 - 2], jobs[n * 3 - 1], jobs[n * 3] = key, records[n] or '', facts[n] or ''
   end
   packed = cmsgpack.pack(jobs)
+  if limits[2] and limits[2] ~= '' then
+    local _, left = tokens_left(now, limits)
+    redis.call('HSET', META, 'tokens', left - #keys, 'at', now)
+  end
 end
-if finished + recovered + promoted + #ids > 0 then
+if finished + recovered + promoted + #keys > 0 then
   redis.call('HSET', META, 't', now, 'done', tonumber(meta[3] or 0) + finished)
 end
 
 local more, due, following, alarm_ms = 0, -1, '', -1
-if redis.call('EXISTS', R0, R1, R2) > 0 then more = 1 else due = next_due() or -1 end
+local ready = redis.call('EXISTS', R0, R1, R2) > 0
+if ready and not held_back then
+  more = 1
+else
+  due = next_due() or -1
+  if ready and reopens and (due < 0 or reopens < due) then due = reopens end
+  if redis.call('EXISTS', SUSPECTS) == 1 and limits[1] ~= 'claim' then
+    if suspect and not held_back then
+      more = 1 -- another worker may take the next one
+    elseif due < 0 or now + 1000 < due then
+      due = now + 1000
+    end
+  end
+end
 if HOT then
   if more == 1 then
     redis.call('ZADD', HOT, now, LABEL)

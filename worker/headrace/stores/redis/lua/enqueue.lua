@@ -5,6 +5,7 @@
 -- ARGV  1 label "version:partition", 2 partition count the caller believes in, 3 nonce of this call,
 --       4 msgpack [key, when, body, ...]; when: 0 now, > 0 at that ms, < 0 after that many ms; at most 1,000 jobs
 -- Returns {'ok', existing (indexes from 0), became ready where nothing was (0/1), earliest waiting ms or -1}
+--         {'full', jobs, limit} or {'held'}: refused by the queue's settings, nothing was changed
 --         {'moved', absent | D | C | T | resized, successor topology or ''}: nothing was changed
 -- Cost  O(jobs), plus O(log n) each for those that wait. Called by producers, through Store.enqueue.
 local META, R0, R1, R2, SCHEDULED, JOBS, MOVING, SEEN = unpack(KEYS, 1, 8)
@@ -13,7 +14,7 @@ local LABEL, NONCE = ARGV[1], ARGV[3]
 --@include clock
 --@include hints
 
-local meta = redis.call('HMGET', META, 's', 'n', 't', 'enq', 'succ')
+local meta = redis.call('HMGET', META, 's', 'n', 't', 'enq', 'succ', 'hold', 'len')
 if meta[1] ~= 'A' then return {'moved', meta[1] or 'absent', meta[5] or ''} end
 if meta[2] ~= ARGV[2] then return {'moved', 'resized', ''} end
 if redis.call('ZSCORE', SEEN, NONCE) then return {'ok', {}, 0, -1} end
@@ -50,6 +51,11 @@ for n, id in ipairs(ids) do
   end
 end
 
+if meta[6] == 'enqueue' and #records > 0 then return {'held'} end
+if meta[7] and meta[7] ~= '' and #records > 0 then
+  local length = redis.call('HLEN', JOBS)
+  if length + #records / 2 > tonumber(meta[7]) then return {'full', length, tonumber(meta[7])} end
+end
 local woke = 0
 if #records > 0 then
   redis.call('HSET', JOBS, unpack(records))

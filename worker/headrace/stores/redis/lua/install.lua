@@ -1,23 +1,36 @@
 -- INSTALL and SETTLE: make a partition agree with a topology that is about to be written (install) or was (settle).
 --
--- KEYS  1 meta hash
--- ARGV  1 epoch of the topology, 2 partition count of the version, 3 settings (JSON), 4 "install" | "settle",
---       5 create if absent (0/1)
--- Returns the state before: absent | A | D | C | T
+-- KEYS  1 meta hash, 2-4 ready lists of lanes 0-2, 5 suspects list; standalone form also: 6 hot zset, 7 due zset
+-- ARGV  1 epoch of the topology, 2 partition count of the version, 3 "install" | "settle", 4 create if absent (0/1),
+--       5 label "version:partition", then the settings as fields and values: hold (claim | enqueue | ''), rate (jobs/s),
+--       cap (leased at once), len (jobs), crash (limit); '' where there is none
+-- Returns {state before: absent | A | D | C | T, claims were held and may go on (0/1)}
 --         absent: created active if asked. A: overwritten if its epoch is older (settle: or equal).
 --         D: settings only, if its epoch is older. C, T: untouched.
 -- Cost  O(1). Called by whoever promotes or configures, through headrace.lifecycle.
-local META = KEYS[1]
+local META, R0, R1, R2, SUSPECTS = unpack(KEYS, 1, 5)
+local HOT, DUE = KEYS[6], KEYS[7]
+local LABEL = ARGV[5]
+--@include clock
+--@include hints
+
 local epoch = tonumber(ARGV[1])
-local meta = redis.call('HMGET', META, 's', 'e')
+local meta = redis.call('HMGET', META, 's', 'e', 'hold', 't')
 local state, known = meta[1], tonumber(meta[2] or 0)
 if not state then
-  if ARGV[5] == '1' then redis.call('HSET', META, 's', 'A', 'e', ARGV[1], 'n', ARGV[2], 'cfg', ARGV[3]) end
-  return 'absent'
+  if ARGV[4] == '1' then redis.call('HSET', META, 's', 'A', 'e', ARGV[1], 'n', ARGV[2], unpack(ARGV, 6)) end
+  return {'absent', 0}
 end
-if state == 'A' and (known < epoch or (known == epoch and ARGV[4] == 'settle')) then
-  redis.call('HSET', META, 'e', ARGV[1], 'n', ARGV[2], 'cfg', ARGV[3])
+if state == 'A' and (known < epoch or (known == epoch and ARGV[3] == 'settle')) then
+  redis.call('HSET', META, 'e', ARGV[1], 'n', ARGV[2], unpack(ARGV, 6))
 elseif state == 'D' and known < epoch then
-  redis.call('HSET', META, 'e', ARGV[1], 'cfg', ARGV[3])
+  redis.call('HSET', META, 'e', ARGV[1], unpack(ARGV, 6))
+else
+  return {state, 0}
 end
-return state
+-- Jobs that the former settings held back are not hinted by anybody else.
+if ARGV[7] ~= 'claim' and redis.call('EXISTS', R0, R1, R2, SUSPECTS) > 0 then
+  hint_ready(server_now(meta[4]))
+  return {state, 1}
+end
+return {state, 0}

@@ -1,21 +1,22 @@
--- RECOVER: at most 100 jobs whose lease ended become ready again. Claims do the same in passing.
+-- RECOVER: take back at most 100 jobs whose lease ended (see lib/recover.lua). Claims do the same in passing.
 --
--- KEYS  1 meta hash, 2-4 ready lists of lanes 0-2, 5 leased zset, 6 lease hash, 7 mut hash
---       standalone form also: 8 hot zset, 9 due zset
+-- KEYS  1 meta hash, 2 leased zset, 3 lease hash, 4 jobs hash, 5 mut hash, 6 suspects list, 7 dead zset,
+--       8 dead letters hash; standalone form also: 9 hot zset, 10 due zset
 -- ARGV  1 label "version:partition"
 -- Returns how many
 -- Cost  O(100 log n). Called by housekeeping.
-local META, R0, R1, R2, LEASED, LEASE, MUT = unpack(KEYS, 1, 7)
-local HOT, DUE = KEYS[8], KEYS[9]
+local META, LEASED, LEASE, JOBS, MUT, SUSPECTS, DEAD, LETTERS = unpack(KEYS, 1, 8)
+local HOT, DUE = KEYS[9], KEYS[10]
 local LABEL = ARGV[1]
 --@include clock
 --@include changes
---@include ready
+--@include bury
 --@include recover
 --@include hints
 
-local now = server_now(redis.call('HGET', META, 't'))
-local recovered = recover_expired(now)
+local meta = redis.call('HMGET', META, 't', 'crash')
+local now = server_now(meta[1])
+local recovered = recover_expired(now, tonumber(meta[2] or 3) or 3)
 if recovered > 0 then
   redis.call('HSET', META, 't', now)
   hint_ready(now)

@@ -1,24 +1,26 @@
 -- RELEASE: hand leased jobs back without costing an attempt.
 --
--- KEYS  1 meta hash, 2-4 ready lists of lanes 0-2, 5 retry zset, 6 leased zset, 7 lease hash, 8 mut hash
---       standalone form also: 9 hot zset, 10 due zset
+-- KEYS  1 meta hash, 2-4 ready lists of lanes 0-2, 5 retry zset, 6 leased zset, 7 lease hash, 8 mut hash,
+--       9 suspects list; standalone form also: 10 hot zset, 11 due zset
 -- ARGV  1 label "version:partition", 2 msgpack [key, token, delay ms, note, ...], at most 1,000; delay 0: head of its
---       lane; note, unless '': kept in the job's history
--- Returns {refused elements (indexes from 0), became ready where nothing was (0/1), earliest waiting ms or -1}
--- Cost  O(jobs log n). Called by workers that stop, or that do not know a job's type.
-local META, R0, R1, R2, RETRY, LEASED, LEASE, MUT = unpack(KEYS, 1, 8)
-local HOT, DUE = KEYS[9], KEYS[10]
+--       lane (a suspect: of the suspects); note, unless '': kept in the job's history
+-- Returns {refused elements (indexes from 0), became ready (0/1), earliest waiting ms or -1}
+-- Cost  O(jobs log n). Called by workers that stop, and for jobs that ask to be put off.
+local META, R0, R1, R2, RETRY, LEASED, LEASE, MUT, SUSPECTS = unpack(KEYS, 1, 9)
+local HOT, DUE = KEYS[10], KEYS[11]
 local LABEL = ARGV[1]
 local LANES = {['0'] = R0, ['1'] = R1, ['2'] = R2}
 --@include clock
 --@include changes
 --@include leased
 --@include hints
+--@include reopen
 
 local batch = cmsgpack.unpack(ARGV[2])
 local ids, keys, positions, refused = held(batch, 4)
 if #ids == 0 then return {refused, 0, -1} end
 local now = server_now(redis.call('HGET', META, 't'))
+local facts = redis.call('EXISTS', MUT) == 1 and redis.call('HMGET', MUT, unpack(ids)) or {}
 redis.call('ZREM', LEASED, unpack(keys))
 redis.call('HDEL', LEASE, unpack(ids))
 local woke, earliest = 0, -1
@@ -26,16 +28,21 @@ for n = #ids, 1, -1 do -- backwards, so that the first of the batch is the first
   local id, i = ids[n], positions[n]
   local delay, note = batch[i + 2], batch[i + 3]
   if note ~= '' then
-    redis.call('HSET', MUT, id, changed(redis.call('HGET', MUT, id), 0, 0, note, now, batch[i + 1], ''))
+    local event = {status = note, now = now, token = batch[i + 1], error = ''}
+    redis.call('HSET', MUT, id, (changed(facts[n], event)))
   end
   if delay > 0 then
     redis.call('ZADD', RETRY, now + delay, keys[n])
     if earliest < 0 or now + delay < earliest then earliest = now + delay end
-  else
-    if redis.call('LPUSH', LANES[string.sub(keys[n], 1, 1)], id) == 1 then woke = 1 end
+  elseif facts[n] and cmsgpack.unpack(facts[n])[6] == 1 then
+    redis.call('LPUSH', SUSPECTS, keys[n])
+    woke = 1
+  elseif redis.call('LPUSH', LANES[string.sub(keys[n], 1, 1)], id) == 1 then
+    woke = 1
   end
 end
 redis.call('HSET', META, 't', now)
 if woke == 1 then hint_ready(now) end
 if earliest >= 0 then hint_due(earliest) end
+if reopen(#ids) == 1 then woke = 1 end
 return {refused, woke, earliest}

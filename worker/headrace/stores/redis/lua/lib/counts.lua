@@ -11,6 +11,7 @@ local function counts()
       if oldest < 0 or run_at < oldest then oldest = run_at end
     end
   end
+  ready = ready + redis.call('LLEN', SUSPECTS)
   local due = -1
   for _, waiting in ipairs({SCHEDULED, RETRY}) do
     local head = redis.call('ZRANGE', waiting, 0, 0, 'WITHSCORES')
@@ -23,7 +24,7 @@ local function counts()
     redis.call('ZCARD', SCHEDULED),
     redis.call('ZCARD', RETRY),
     redis.call('ZCARD', LEASED),
-    redis.call('HLEN', PARK),
+    redis.call('ZCARD', PARK),
     redis.call('HLEN', MOVING),
     redis.call('HLEN', ARRIVED),
     redis.call('ZCARD', DEAD),

@@ -1,0 +1,161 @@
+"""Priority lanes, pauses and limits, as every partition enforces them."""
+
+from collections import Counter
+
+import pytest
+
+from headrace.errors import QueueFull, QueueHeld
+from headrace.lifecycle import configure, promote
+from headrace.settings import QueueSettings
+from headrace.stores.base import Store
+from tests.conformance.conftest import Advance
+from tests.conformance.steps import QUEUE, Worker, created, enqueue, failures, ids, new, ref, releases, settled, sizes
+
+
+async def set_limits(store: Store, **settings: object) -> None:
+    await configure(store, QUEUE, QueueSettings.model_validate(settings))
+
+
+async def test_lanes_share_a_claim_by_weight(store: Store) -> None:
+    await created(store)
+    await enqueue(store, *(new(f"{lane}-{n}", lane=lane.encode()) for lane in "012" for n in range(100)))
+    claim = await Worker(store).claim(100)
+    assert Counter(name[0] for name in ids(claim)) == {"0": 70, "1": 20, "2": 10}
+
+
+async def test_lanes_leave_their_share_to_others(store: Store) -> None:
+    await created(store)
+    await enqueue(store, *(new(f"2-{n}", lane=b"2") for n in range(20)), *(new(f"0-{n}", lane=b"0") for n in range(3)))
+    claim = await Worker(store).claim(20)
+    assert Counter(name[0] for name in ids(claim)) == {"0": 3, "2": 17}
+
+
+async def test_lanes_do_not_starve_when_jobs_are_claimed_one_by_one(store: Store) -> None:
+    await created(store)
+    await enqueue(store, *(new(f"{lane}-{n}", lane=lane.encode()) for lane in "012" for n in range(100)))
+    worker = Worker(store)
+    taken = Counter([ids(await worker.claim(1))[0][0] for _ in range(100)])
+    assert taken == {"0": 70, "1": 20, "2": 10}
+
+
+async def test_V12_J21_a_held_queue_takes_jobs_and_runs_none(store: Store) -> None:
+    await created(store)
+    await set_limits(store, stop="hold")
+    await enqueue(store, "a")
+    worker = Worker(store)
+    assert ids(await worker.claim()) == []
+    assert await sizes(store) == {"ready": 1}
+    while await store.wait_hint([QUEUE], 0.01) is not None:
+        assert ids(await worker.claim()) == []
+    await set_limits(store, stop="none")
+    assert await store.wait_hint([QUEUE], 5) == ref()
+    assert ids(await worker.claim()) == ["a"]
+
+
+async def test_V12_a_version_promoted_while_held_starts_held(store: Store) -> None:
+    await created(store)
+    await set_limits(store, stop="hold")
+    await promote(store, QUEUE, 2, 1)
+    await enqueue(store, "a", at=ref(0, 2))
+    assert ids(await Worker(store).claim(at=ref(0, 2))) == []
+
+
+async def test_J21_leases_of_a_held_queue_are_acknowledged(store: Store) -> None:
+    await created(store)
+    await enqueue(store, "a")
+    claim = await Worker(store).claim()
+    await set_limits(store, stop="hold")
+    assert await store.ack(ref(), settled(claim)) == []
+    assert await sizes(store) == {}
+
+
+async def test_J21_hold_and_drain_refuses_new_jobs_and_runs_the_old(store: Store) -> None:
+    await created(store)
+    await enqueue(store, "a")
+    await set_limits(store, stop="hold_and_drain")
+    with pytest.raises(QueueHeld, match="HoldAndDrain"):
+        await enqueue(store, "b")
+    await enqueue(store, "a")  # its job lives: nothing is added
+    assert ids(await Worker(store).claim()) == ["a"]
+
+
+async def test_the_rate_limit_opens_as_time_passes(store: Store, advance: Advance) -> None:
+    await created(store)
+    await set_limits(store, rate_per_second=20.0)
+    await enqueue(store, *(f"job-{n}" for n in range(60)))
+    worker = Worker(store)
+    start = (first := await worker.claim()).now
+    taken = len(first.jobs)
+    while taken < 30:
+        hint = await store.wait_hint([QUEUE], 0.05)
+        if hint != ref():
+            await advance(25)
+            await store.tick(QUEUE, worker.name)
+            continue
+        claim = await worker.claim()
+        taken += len(claim.jobs)
+        # One second of the rate may have been saved up; beyond it each job costs 50 ms.
+        assert taken <= 20 + (claim.now - start) / 50 + 1
+    assert taken >= 30
+
+
+async def test_the_in_flight_limit_holds_and_reopens(store: Store) -> None:
+    await created(store)
+    await set_limits(store, max_in_flight=2)
+    await enqueue(store, *"abcdef")
+    worker = Worker(store)
+    claim = await worker.claim()
+    assert ids(claim) == ["a", "b"]
+    assert ids(await worker.claim()) == []
+    assert await store.wait_hint([QUEUE], 0.01) != ref()
+    for how in ("ack", "fail"):
+        if how == "ack":
+            assert await store.ack(ref(), settled(claim)[:1]) == []
+        else:
+            assert await store.fail(ref(), failures(claim, None)[1:]) == []
+        assert await store.wait_hint([QUEUE], 5) == ref()
+        assert len(ids(await worker.claim())) == 1
+    held = await worker.claim()
+    assert ids(held) == []
+
+
+async def test_the_in_flight_limit_reopens_when_jobs_are_handed_back(store: Store) -> None:
+    await created(store)
+    await set_limits(store, max_in_flight=1)
+    await enqueue(store, "a", "b")
+    worker = Worker(store)
+    claim = await worker.claim()
+    while await store.wait_hint([QUEUE], 0.01) is not None:
+        pass
+    assert await store.release(ref(), releases(claim)) == []
+    assert await store.wait_hint([QUEUE], 5) == ref()
+    assert ids(await worker.claim()) == ["a"]
+
+
+async def test_limits_divide_by_partitions_and_round_up(store: Store) -> None:
+    await created(store, 2)
+    await set_limits(store, max_in_flight=3)
+    await enqueue(store, *"abcdef", at=ref(1), partitions=2)
+    assert len(ids(await Worker(store).claim(at=ref(1)))) == 2
+
+
+async def test_QD5_a_full_queue_refuses_with_the_numbers_and_adds_nothing(store: Store) -> None:
+    await created(store)
+    await set_limits(store, max_length=3)
+    await enqueue(store, "a", "b")
+    with pytest.raises(QueueFull, match="2 of 3 jobs"):
+        await enqueue(store, "c", "d")
+    assert await sizes(store) == {"ready": 2}
+    await enqueue(store, "a", "b", "c")
+    assert await sizes(store) == {"ready": 3}
+    await enqueue(store, "a")  # it lives already: nothing is added
+
+
+async def test_V2_limits_change_on_a_live_queue(store: Store) -> None:
+    await created(store)
+    await enqueue(store, *"abc")
+    worker = Worker(store)
+    await set_limits(store, max_in_flight=1)
+    assert len(ids(await worker.claim())) == 1
+    await set_limits(store, max_in_flight=None)
+    assert len(ids(await worker.claim())) == 2

@@ -1,0 +1,82 @@
+"""Jobs of a type that nobody here knows wait for a worker that does."""
+
+from headrace.stores.base import MAX_CLAIM, Claim, Store, Unknown
+from tests.conformance.steps import Worker, created, enqueue, ids, new, opened, ref, settled, sizes
+
+QUEUE = "emails"
+
+
+def unknown(claim: Claim, kind: str = "send") -> list[Unknown]:
+    return [Unknown(job.key, claim.token, kind) for job in claim.jobs]
+
+
+async def test_J15_QK1_a_parked_job_waits_and_costs_no_attempt(store: Store) -> None:
+    await created(store)
+    await enqueue(store, "a")
+    worker = Worker(store)
+    assert await store.park(ref(), unknown(await worker.claim())) == []
+    assert await sizes(store) == {"parked": 1}
+    assert await store.parked(ref()) == {"send": 1}
+    assert ids(await worker.claim()) == []
+    assert await store.unpark(ref(), ["send"]) == 1
+    claim = await worker.claim()
+    job = opened(claim.jobs[0])
+    assert (job.id, job.attempt, job.expiries) == ("a", 0, 0)
+
+
+async def test_J15_only_the_types_asked_for_are_taken_out(store: Store) -> None:
+    await created(store)
+    worker = Worker(store)
+    for job, kind in (("a", "x"), ("b", "x"), ("c", "xy"), ("d", "y")):
+        await enqueue(store, job)
+        await store.park(ref(), unknown(await worker.claim(), kind))
+    assert await store.parked(ref()) == {"x": 2, "xy": 1, "y": 1}
+    assert await store.unpark(ref(), ["x", "nobody"]) == 2
+    assert sorted(ids(await worker.claim())) == ["a", "b"]
+    assert await store.parked(ref()) == {"xy": 1, "y": 1}
+
+
+async def test_J15_unparking_gives_a_hint(store: Store) -> None:
+    await created(store)
+    await enqueue(store, "a")
+    assert await store.wait_hint([QUEUE], 5) == ref()
+    await store.park(ref(), unknown(await Worker(store).claim()))
+    await store.unpark(ref(), ["send"])
+    assert await store.wait_hint([QUEUE], 5) == ref()
+
+
+async def test_J2_a_job_that_is_not_ours_is_not_parked(store: Store) -> None:
+    await created(store)
+    await enqueue(store, "a", "b")
+    worker = Worker(store)
+    claim = await worker.claim(1)
+    wrong = [Unknown(claim.jobs[0].key, b"other:1", "send"), Unknown(b"1zzz", claim.token, "send")]
+    assert await store.park(ref(), wrong) == [0, 1]
+    assert await sizes(store) == {"ready": 1, "leased": 1}
+
+
+async def test_V21_ten_thousand_unknown_jobs_do_not_hold_others_back(store: Store) -> None:
+    await created(store)
+    for start in range(0, 10_000, 1000):
+        await enqueue(store, *(new(f"unknown-{start + n}") for n in range(1000)))
+    await enqueue(store, "known")
+    worker = Worker(store)
+    calls = 0
+    while True:
+        calls += 1
+        claim = await worker.claim(MAX_CLAIM)
+        if "known" in (found := ids(claim)):
+            break
+        await store.park(ref(), unknown(claim))
+    assert calls <= 10_000 // MAX_CLAIM + 1
+    await store.park(ref(), [job for job, name in zip(unknown(claim), found, strict=True) if name != "known"])
+    assert (
+        await store.ack(ref(), [each for each, name in zip(settled(claim), found, strict=True) if name == "known"])
+        == []
+    )
+    assert await sizes(store) == {"parked": 10_000}
+    freed = 0
+    while part := await store.unpark(ref(), ["send"]):
+        assert part <= 1000
+        freed += part
+    assert freed == 10_000

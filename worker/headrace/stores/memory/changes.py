@@ -1,0 +1,36 @@
+"""What changed on a job in memory since it was enqueued."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+import msgpack
+
+from headrace.stores.base import HISTORY_ENTRIES
+
+
+@dataclass(slots=True)
+class Changes:
+    """The facts of `headrace.envelope` that change; kept only for jobs to which something happened."""
+
+    attempt: int = 0
+    expiries: int = 0
+    last_error: str = ""
+    history: deque[tuple[str, int, str, str]] = field(default_factory=lambda: deque(maxlen=HISTORY_ENTRIES))
+    crashes: int = 0
+    suspect: bool = False
+
+    def note(self, status: str, now: int, token: bytes, error: str = "") -> None:
+        """Append an event to the history; the oldest one goes when it is full."""
+        worker, _, _ = token.decode(errors="replace").rpartition(":")
+        self.history.append((status, now, worker, error))
+        self.last_error = error or self.last_error
+
+    def packed(self) -> bytes:
+        """Return the stored form."""
+        facts = [
+            self.attempt, self.expiries, self.last_error, list(self.history), self.crashes, int(self.suspect),
+        ]  # fmt: skip
+        packed: bytes = msgpack.packb(facts, unicode_errors="replace")
+        return packed

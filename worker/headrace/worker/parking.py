@@ -1,0 +1,32 @@
+"""Takes jobs out of the parking that this worker knows the type of: left there by workers that did not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from headrace.stores.base import MAX_BATCH, Store
+from headrace.topology import PartitionRef
+
+
+class Unparker:
+    """Looks for parked jobs of one queue; looks again only where one was parked since."""
+
+    def __init__(self, queue: str, store: Store, types: Iterable[str]) -> None:
+        self._queue = queue
+        self._store = store
+        self._types = sorted(types)
+        self._looked: dict[PartitionRef, int] = {}
+
+    async def look(self) -> int:
+        """Make the parked jobs of known types ready; the number of them. Raises what the store raises."""
+        parked = await self._store.parked_partitions(self._queue)
+        freed = 0
+        for ref, parked_at in parked.items():
+            if self._looked.get(ref) == parked_at:
+                continue
+            for start in range(0, len(self._types), MAX_BATCH):
+                while taken := await self._store.unpark(ref, self._types[start : start + MAX_BATCH]):
+                    freed += taken
+            self._looked[ref] = parked_at
+        self._looked = {ref: at for ref, at in self._looked.items() if ref in parked}
+        return freed
