@@ -46,9 +46,10 @@ class Reachability:
         """Note an answer of the store."""
         self.answered_at = self._clock()
         if self.down_since is not None:
-            log.warning("the store answers again after %.1f s", self.answered_at - self.down_since)
+            # Only an outage that was told ends with a line: part of a cluster may fail and answer many times a second.
+            if self._logged_at >= self.down_since:
+                log.warning("the store answers again after %.1f s", self.answered_at - self.down_since)
             self.down_since = None
-            self._logged_at = float("-inf")
 
     def failed(self, what: str, error: Exception) -> None:
         """Note a call that failed; one line per 30 s is logged, however many loops fail."""

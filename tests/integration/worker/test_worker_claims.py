@@ -1,0 +1,308 @@
+"""Who gets the slots: fairness over partitions, versions and queues, wake-ups, and how an outage is lived through."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any, cast
+
+import pytest
+
+from headrace import App, Context, JobSpec, NotDrained, Store, StoreUnavailable
+from headrace.envelope import encode_body
+from headrace.ids import encode_id, new_id, partition_of
+from headrace.lifecycle import complete, promote
+from headrace.stores.base import NewJob
+from headrace.topology import PartitionRef
+from tests.integration.worker.support import (
+    QUEUE,
+    Faulty,
+    empty,
+    eventually,
+    put,
+    queue,
+    sizes,
+    working,
+)
+
+
+def ids_in(partition: int, partitions: int, number: int) -> list[str]:
+    """Ids that belong to one partition."""
+    found: list[str] = []
+    while len(found) < number:
+        if partition_of(job_id := new_id(), partitions) == partition:
+            found.append(job_id)
+    return found
+
+
+def ordering() -> tuple[App, list[Any]]:
+    """An app whose handler notes (version, partition) of each run."""
+    app, order = App(), list[Any]()
+
+    @app.handler("job")
+    async def job(ctx: Context, payload: Any) -> None:
+        order.append((ctx.job.version, ctx.job.partition))
+
+    return app, order
+
+
+async def test_J11_a_lone_job_behind_a_full_partition_starts_within_one_rotation(store: Store) -> None:
+    app, order = ordering()
+    producer = await queue(store, partitions=8)
+    await producer.enqueue_many(QUEUE, [JobSpec("job", id=each) for each in ids_in(0, 8, 1000)])
+    await producer.enqueue_many(QUEUE, [JobSpec("job", id=ids_in(7, 8, 1)[0])])
+    async with working(app, store, concurrency=64, batch_size=64):
+        await eventually(lambda: len(order) == 1001)
+    # Two claims may be under way before the hint of the other partition is known.
+    assert order.index((1, 7)) <= 3 * 64
+
+
+async def test_J11_the_same_for_a_draining_version_beside_an_active_one(store: Store) -> None:
+    app, order = ordering()
+    producer = await queue(store)
+    await put(producer, "job", [None])
+    await promote(store, QUEUE, 2, 1)
+    await put(producer, "job", range(1000))
+    async with working(app, store, concurrency=64, batch_size=64):
+        await eventually(lambda: len(order) == 1001)
+    assert order.index((1, 0)) <= 3 * 64
+    order.clear()
+    await promote(store, QUEUE, 3, 1)
+    await put(producer, "job", range(10))
+    async with working(app, store):
+        await eventually(lambda: len(order) == 10)
+    assert set(order) == {(3, 0)}
+
+
+async def test_a_busy_queue_does_not_starve_another(store: Store) -> None:
+    app, order = App(), list[str]()
+
+    @app.handler("job")
+    async def job(ctx: Context, payload: Any) -> None:
+        order.append(ctx.job.queue)
+        await asyncio.sleep(0.002)
+
+    producer = await queue(store, name="busy")
+    await queue(store, name="quiet")
+    await producer.enqueue_many("busy", [JobSpec("job") for _ in range(300)])
+    async with working(app, store, queues="busy,quiet", concurrency=2):
+        await eventually(lambda: len(order) >= 10)
+        before = len(order)
+        await producer.enqueue("quiet", "job")
+        await eventually(lambda: "quiet" in order)
+        assert order.index("quiet") - before < 100
+
+
+async def test_QK2_no_job_waits_behind_a_slow_one(store: Store) -> None:
+    app, done, may_end = App(), list[Any](), asyncio.Event()
+
+    @app.handler("slow")
+    async def slow(ctx: Context, payload: Any) -> None:
+        await may_end.wait()
+
+    @app.handler("quick")
+    async def quick(ctx: Context, payload: Any) -> None:
+        done.append(payload)
+
+    producer = await queue(store)
+    await put(producer, "slow", [None])
+    async with working(app, store, concurrency=1), working(app, store, concurrency=1):
+        await put(producer, "quick", range(50))
+        await eventually(lambda: len(done) == 50)  # by the other worker, while the slow one runs
+        assert await sizes(store) == {"leased": 1} or await sizes(store) == {"leased": 2}
+        may_end.set()
+        await eventually(lambda: empty(store))
+
+
+async def test_QK2_a_slow_job_takes_one_slot_only(store: Store) -> None:
+    app, done, may_end = App(), list[Any](), asyncio.Event()
+
+    @app.handler("slow")
+    async def slow(ctx: Context, payload: Any) -> None:
+        await may_end.wait()
+
+    @app.handler("quick")
+    async def quick(ctx: Context, payload: Any) -> None:
+        done.append(payload)
+
+    producer = await queue(store)
+    await put(producer, "slow", [None])
+    await put(producer, "quick", range(100))
+    async with working(app, store, concurrency=2, queue_buffer=8):
+        await eventually(lambda: len(done) == 100)
+        may_end.set()
+        await eventually(lambda: empty(store))
+
+
+async def test_T10_an_idle_worker_picks_up_the_first_job_of_a_new_version(store: Store) -> None:
+    app, order = ordering()
+    producer = await queue(store, partitions=2)
+    async with working(app, store, poll_ms=300_000):
+        await put(producer, "job", [None])
+        await eventually(lambda: len(order) == 1)
+        await promote(store, QUEUE, 2, 5)
+        # Woken by the job itself: neither the poll interval nor the 5 s of the topology's refresh is waited for.
+        began = time.monotonic()
+        await put(producer, "job", [None])
+        await eventually(lambda: len(order) == 2)
+        assert time.monotonic() - began < 4
+    assert [version for version, _ in order] == [1, 2]
+
+
+async def test_T7_versions_come_from_the_store_whatever_the_worker_was_told(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app, order = ordering()
+    producer = await queue(store, partitions=4)
+    await put(producer, "job", range(40))
+    await promote(store, QUEUE, 2, 8)
+    await put(producer, "job", range(40))
+    # An old configuration of the pod; there is no such setting.
+    monkeypatch.setenv("HEADRACE_VERSION", "1")
+    monkeypatch.setenv("HEADRACE_ACTIVE_VERSION", "1")
+    monkeypatch.setenv("HEADRACE_PARTITIONS", "2")
+    async with working(app, store):
+        await eventually(lambda: len(order) == 80)
+    assert {version for version, _ in order} == {1, 2}
+    topology = await store.read_topology(QUEUE)
+    assert topology is not None
+    assert (topology.active, topology.partitions) == (2, 8)
+
+
+async def test_T9_jobs_of_every_draining_version_run(store: Store) -> None:
+    app, order = ordering()
+    producer = await queue(store, partitions=3)
+    for version, partitions in ((2, 5), (3, 1)):
+        await put(producer, "job", range(20))
+        await promote(store, QUEUE, version, partitions)
+    await put(producer, "job", range(20))
+    async with working(app, store):
+        await eventually(lambda: len(order) == 60)
+    assert {version for version, _ in order} == {1, 2, 3}
+    for version in (1, 2):
+        # Only jobs hold a version up, and they are gone; the time for clients' retries is another test's.
+        assert all(each.live == 0 for each in await store.counts([PartitionRef(QUEUE, version, 0)]))
+
+
+async def test_a_worker_may_start_before_its_queue_exists(store: Store, caplog: pytest.LogCaptureFixture) -> None:
+    app, order = ordering()
+    async with working(app, store):
+        await eventually(lambda: "queue emails does not exist yet" in caplog.text)
+        producer = await queue(store)
+        await put(producer, "job", [None])
+        await eventually(lambda: len(order) == 1)
+    assert caplog.text.count("does not exist yet") == 1
+
+
+async def test_V11_jobs_of_a_worker_that_is_gone_are_recovered_without_any_leader(store: Store) -> None:
+    app, order = ordering()
+    producer = await queue(store)
+    await put(producer, "job", range(3))
+    gone = await store.claim(PartitionRef(QUEUE, 1, 0), "gone", 1, 3, 300)
+    assert len(gone.jobs) == 3
+    async with working(app, store):
+        await eventually(lambda: len(order) == 3)
+
+
+async def test_V17_a_hint_that_was_taken_by_a_dying_worker_is_raised_again(store: Store) -> None:
+    app, order = ordering()
+    producer = await queue(store)
+    await put(producer, "job", [None])
+    assert await store.wait_hint([QUEUE], 5) == PartitionRef(QUEUE, 1, 0)  # and nothing is done about it
+    async with working(app, store):
+        await eventually(lambda: len(order) == 1)
+
+
+async def test_QC2_delayed_jobs_run_when_nothing_else_happens(store: Store) -> None:
+    app, order = ordering()
+    producer = await queue(store, partitions=4)
+    await producer.enqueue_many(QUEUE, [JobSpec("job", delay=0.3 * n) for n in range(1, 5)])
+    async with working(app, store, poll_ms=300_000):
+        await eventually(lambda: len(order) == 4)
+
+
+async def test_QC2_a_job_that_becomes_the_earliest_moves_the_timer(store: Store) -> None:
+    app, order = ordering()
+    producer = await queue(store, partitions=4)
+    async with working(app, store, poll_ms=300_000):
+        await producer.enqueue(QUEUE, "job", delay=3600)
+        began = time.monotonic()
+        await producer.enqueue(QUEUE, "job", delay=0.2)
+        await eventually(lambda: len(order) == 1)
+        assert time.monotonic() - began < 4  # the next regular tick would come after 5 s
+
+
+async def test_V18_QF9_an_idle_worker_costs_a_handful_of_calls(store: Store) -> None:
+    app, order = ordering()
+    producer = await queue(store, partitions=64)
+    counted = Faulty(store)
+    async with working(app, cast(Store, counted)):
+        await put(producer, "job", [None])
+        await eventually(lambda: len(order) == 1)
+        await eventually(lambda: empty(store))
+        before = counted.calls.total()
+        began = time.monotonic()
+        await eventually(lambda: time.monotonic() - began > 1.5)
+        # Ticks and waits go over stores of their own; the claims' store is silent whatever the number of partitions.
+        assert counted.calls.total() - before <= 1
+
+
+async def test_QF4_M6_through_an_outage_results_are_kept_and_sent_later(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    app, runs, may_end = App(), list[Any](), asyncio.Event()
+
+    @app.handler("job")
+    async def job(ctx: Context, payload: Any) -> None:
+        runs.append(payload)
+        await may_end.wait()
+
+    producer = await queue(store)
+    await put(producer, "job", range(4))
+    faulty = Faulty(store)
+    async with working(app, cast(Store, faulty)) as running:
+        await eventually(lambda: len(runs) == 4)
+        gone = [StoreUnavailable("redis 127.0.0.1:1/0 does not answer") for _ in range(40)]
+        for call in ("ack", "claim", "resume"):
+            faulty.before[call] = list(gone[:6])
+        may_end.set()
+        await put(producer, "job", range(4, 8))
+        await eventually(lambda: empty(store))
+        assert running.told.lost == 0
+    assert sorted(runs) == list(range(8))
+    assert caplog.text.count("does not answer") == 1
+    assert "the store answers again" in caplog.text
+
+
+async def test_a_completed_version_is_forgotten_without_harm(store: Store) -> None:
+    app, order = ordering()
+    producer = await queue(store)
+    async with working(app, store) as running:
+        await put(producer, "job", [None])
+        await eventually(lambda: empty(store))
+        await promote(store, QUEUE, 2, 2)
+
+        async def completed() -> bool:
+            try:
+                await complete(store, QUEUE, 1)
+            except NotDrained as problem:
+                assert problem.reason == "ClientsMayRetry", problem
+                return False
+            return True
+
+        await eventually(completed)
+        await store.hint(PartitionRef(QUEUE, 1, 0))  # a stale hint to what is a tombstone now
+        await put(producer, "job", [None])
+        await eventually(lambda: len(order) == 2)
+        assert not running.task.done()
+    assert order[-1][0] == 2
+
+
+async def test_jobs_put_in_by_an_older_library_without_settings_run(store: Store) -> None:
+    """The smallest record that the format allows."""
+    app, order = ordering()
+    await queue(store)
+    job = NewJob(b"1" + encode_id("plain"), 0, encode_body("job", None))
+    await store.enqueue(PartitionRef(QUEUE, 1, 0), 1, b"n", [job])
+    async with working(app, store):
+        await eventually(lambda: len(order) == 1)
