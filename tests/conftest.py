@@ -6,9 +6,14 @@ from collections.abc import Iterator
 from uuid import uuid4
 
 import pytest
+from hypothesis import settings
 
 from tests.cluster.guard import Guard
 from tests.services.redis import RedisServer, RedisServers, flavours
+
+# The same examples on every run, however slow the machine: a failure is a failure of the code.
+settings.register_profile("headrace", derandomize=True, deadline=None, database=None)
+settings.load_profile("headrace")
 
 
 @pytest.fixture(scope="session")

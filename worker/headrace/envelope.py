@@ -53,15 +53,18 @@ def encode_body(
 
     Raises InvalidInput (field ``type``, ``payload``, ``max_retries``, ``timeout`` or ``headers``) or PayloadTooLarge.
     """
-    name = type.encode() if isinstance(type, str) else b""
+    try:
+        name = type.encode() if isinstance(type, str) else b""
+    except UnicodeEncodeError:
+        name = b""
     if not 1 <= len(name) <= MAX_TYPE_BYTES:
-        raise InvalidInput("type", "is empty, too long or not a string", f"give 1 to {MAX_TYPE_BYTES} bytes of text")
+        raise InvalidInput("type", "is empty, too long or not text", f"give 1 to {MAX_TYPE_BYTES} bytes of text")
     if isinstance(payload, bytes | bytearray | memoryview):
         flags, data = RAW_PAYLOAD, bytes(payload)
     else:
         try:
             flags, data = 0, _json(payload).encode()
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, RecursionError) as error:
             raise InvalidInput("payload", f"cannot be written as JSON ({error})", "give JSON values or bytes") from None
     if len(data) > max_payload_bytes:
         raise PayloadTooLarge(len(data), max_payload_bytes)
@@ -71,9 +74,7 @@ def encode_body(
         raise InvalidInput("timeout", f"is {timeout_ms} ms", f"give 1 to {MAX_TIMEOUT_MS} ms")
     extras = b""
     if headers:
-        extras = msgpack.packb({"h": headers})
-        if len(extras) > 0xFFFF:
-            raise InvalidInput("headers", f"take {len(extras)} bytes", "give at most 65535 bytes")
+        extras = _pack_headers(headers)
     head = _BODY.pack(
         FORMAT,
         flags,
@@ -83,6 +84,19 @@ def encode_body(
         len(name),
     )
     return b"".join((head, name, _SIZE.pack(len(extras)), extras, data))
+
+
+def _pack_headers(headers: dict[str, str]) -> bytes:
+    problem, remedy = "are not a map of text to text", "give text for names and values"
+    if not isinstance(headers, dict) or not all(isinstance(text, str) for pair in headers.items() for text in pair):
+        raise InvalidInput("headers", problem, remedy)
+    try:
+        extras: bytes = msgpack.packb({"h": headers})
+    except UnicodeEncodeError:
+        raise InvalidInput("headers", problem, remedy) from None
+    if len(extras) > 0xFFFF:
+        raise InvalidInput("headers", f"take {len(extras)} bytes", "give at most 65535 bytes")
+    return extras
 
 
 def decode_record(stored_id: bytes, record: bytes, changes: bytes, *, queue: str, version: int, partition: int) -> Job:

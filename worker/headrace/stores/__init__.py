@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from headrace.errors import InvalidInput
 from headrace.stores.base import Store
 
@@ -23,6 +25,5 @@ def open_store(url: str, prefix: str = "headrace") -> Store:
         from headrace.stores.memory import MemoryStore
 
         return MemoryStore()
-    raise InvalidInput(
-        "store URL", f"has the unknown scheme {scheme[:20]!r}", "use redis://, rediss://, unix:// or memory://"
-    )
+    known = f"has the unknown scheme {scheme!r}" if re.match(r"[a-z][a-z0-9+.-]*://", url) else "has no scheme"
+    raise InvalidInput("store URL", known, "use redis://, rediss://, unix:// or memory://")

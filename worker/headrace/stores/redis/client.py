@@ -8,6 +8,7 @@ callers, who know the nonce or token of the call.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import deque
 from collections.abc import Sequence
 from typing import Any
@@ -31,17 +32,35 @@ from headrace.stores.redis.scripts import Script
 
 OLDEST_SERVER = (6, 2)
 PIPELINE_CALLS = 64
+_DATABASE = re.compile(r"(/\d*)?\Z")
 
 Argument = bytes | str | int
 Command = tuple[Argument, ...]
 
 
 def server_name(url: str) -> str:
-    """Return ``host:port/db`` (or the socket's path) of a URL: all that messages may show of it."""
-    parts = urlsplit(url)
+    """Return ``host:port/db`` (or the socket's path) of a URL: all that messages may show of it.
+
+    Raises InvalidInput if the URL is malformed. A password with a bare ``/``, ``?`` or ``#`` makes it so: a part of the
+    password would be taken for port, path or query, and be shown.
+    """
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        raise _malformed() from None
+    if parts.fragment or "@" in parts.path or "@" in parts.query:
+        raise _malformed()
     if parts.scheme == "unix":
         return parts.path
-    return f"{parts.hostname or 'localhost'}:{parts.port or 6379}{parts.path if parts.path not in ('', '/') else '/0'}"
+    if not _DATABASE.match(parts.path):
+        raise _malformed()
+    return f"{host or 'localhost'}:{port or 6379}/{parts.path.strip('/') or 0}"
+
+
+def _malformed() -> InvalidInput:
+    remedy = "use redis://[user:password@]host[:port][/db], with '/', '?', '#' and '@' in a password percent-encoded"
+    return InvalidInput("store URL", "cannot be parsed", remedy)
 
 
 class RedisClient:
@@ -58,11 +77,8 @@ class RedisClient:
                 protocol=2,
                 decode_responses=False,
             )
-        except ValueError as error:
-            # The exception's text may quote the URL and with it the password.
-            raise InvalidInput("store URL", "cannot be parsed", "use redis://[user:password@]host[:port][/db]") from (
-                None if "@" in str(error) else error
-            )
+        except ValueError:
+            raise _malformed() from None  # its text may quote the URL
         self._waiting: deque[tuple[Command, Script | None, asyncio.Future[Any]]] = deque()
         self._sender: asyncio.Task[None] | None = None
 
