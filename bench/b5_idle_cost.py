@@ -57,12 +57,10 @@ def idle(rig: Rig, workers: int, partitions: int, versions: int, seconds: float)
         for worker in running[1:]:
             worker.ready()
         time.sleep(SETTLE_SECONDS)
-        before = rig.server.main_thread_cpu()
         commands = rig.server.commands_sent(seconds)
-        used = rig.server.main_thread_cpu() - before
         running[0].go_on()
         rig.noted(rig.ours, "idle", running[0].outcome())
-    return Sample(value=commands / seconds / workers, jobs=0, seconds=seconds, redis_cpu_us=used * 1e6 / seconds)
+    return Sample(value=commands / seconds / workers, jobs=0, seconds=seconds)
 
 
 def checks(series: Sequence[Series]) -> list[Check]:

@@ -66,10 +66,11 @@ class Rig:
     def noted(self, subject: Subject, action: str, outcome: Outcome) -> None:
         """Remember the version and settings that a subject reported."""
         self.versions[subject.name] = outcome.version
-        if outcome.settings:
-            self.settings.setdefault(subject.name, {}).update(
-                {f"{action}.{name}": value for name, value in outcome.settings.items()}
-            )
+        known = self.settings.setdefault(subject.name, {})
+        for name, value in outcome.settings.items():
+            # The actions of a subject share most settings; only where they differ, the action is named.
+            if known.setdefault(name, value) != value:
+                known[f"{action} {name}"] = value
 
     def interleaved(self, cases: Iterable[Case]) -> list[Series]:
         """Measure every case once per round, in turn, so that all meet the same machine.

@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from typing import Any
+from collections.abc import Awaitable
+from functools import partial
+from typing import Any, TypeVar
 
 import redis.asyncio as redis
 
+from bench.ours.plain import PlainStore
 from bench.ours.queue import LOOP, QUEUE, TYPE, VERSION, prepared, run, store_of
 from bench.peers.python.meter import payload
 from headrace.envelope import encode_body
@@ -16,7 +19,10 @@ from headrace.ids import generate_id, partition_of
 from headrace.stores.base import LANE, Accepted, NewJob, Settled, Store
 from headrace.topology import PartitionRef, Topology
 
+T = TypeVar("T")
+
 LEASE_MS = 30_000
+DUE_SECONDS = 0.0025
 LIFECYCLE = ("enqueue", "promote", "lease", "renew", "complete")
 
 
@@ -81,51 +87,71 @@ async def _main_thread(server: redis.Redis) -> float:
     return float(cpu["used_cpu_user_main_thread"]) + float(cpu["used_cpu_sys_main_thread"])
 
 
+class Stopwatch:
+    """Adds up the time of each step."""
+
+    def __init__(self) -> None:
+        self.spent = dict.fromkeys(LIFECYCLE, 0.0)
+
+    async def timed(self, step: str, doing: Awaitable[T]) -> T:
+        """Wait for one step of one job."""
+        begun = time.perf_counter()
+        done = await doing
+        self.spent[step] += time.perf_counter() - begun
+        return done
+
+
 async def _lifecycle(parameters: dict[str, Any]) -> dict[str, Any]:
-    store = store_of(parameters)
-    topology = await prepared(store, parameters)
-    jobs, body = int(parameters["jobs"]), encode_body(TYPE, payload(parameters))
+    jobs = int(parameters["jobs"])
+    if parameters.get("store") == "plain":
+        plain = PlainStore(parameters["url"])
+        live, close = partial(_plain_life, plain), plain.close
+    else:
+        store = store_of(parameters)
+        topology = await prepared(store, parameters)
+        body = encode_body(TYPE, payload(parameters))
+        live, close = partial(_life, store, topology, body), store.close
     warm_up = max(1, jobs // 20)
-    spent = dict.fromkeys(LIFECYCLE, 0.0)
-    begun = cpu = 0.0
-    for number in range(-warm_up, jobs):
-        if number == 0:
-            spent = dict.fromkeys(LIFECYCLE, 0.0)
-            begun, cpu = time.monotonic(), time.process_time()
-        await _life(store, topology, body, number + warm_up, spent)
+    for number in range(warm_up):
+        await live(Stopwatch(), number)
+    watch, begun, cpu = Stopwatch(), time.monotonic(), time.process_time()
+    for number in range(warm_up, warm_up + jobs):
+        await live(watch, number)
     seconds, used = time.monotonic() - begun, time.process_time() - cpu
-    await store.close()
+    await close()
     return {
         "jobs": jobs,
         "seconds": seconds,
         "cpu_seconds": used,
-        "values_ms": [spent[step] * 1000 / jobs for step in LIFECYCLE],
+        "values_ms": [watch.spent[step] * 1000 / jobs for step in LIFECYCLE],
         "version": VERSION,
     }
 
 
-async def _life(store: Store, topology: Topology, body: bytes, number: int, spent: dict[str, float]) -> None:
+async def _life(store: Store, topology: Topology, body: bytes, watch: Stopwatch, number: int) -> None:
     """One job, delayed by 1 ms, from enqueue to complete; the time until it is due is not counted."""
     job_id, stored = generate_id()
     key = LANE + stored
     ref = PartitionRef(QUEUE, topology.active, partition_of(job_id, topology.partitions))
-    clock = time.perf_counter
-    times = [clock()]
-    await store.enqueue(ref, topology.partitions, number.to_bytes(8, "big"), [NewJob(key, -1, body)])
-    times.append(clock())
-    await asyncio.sleep(0.0025)
-    resumed = clock()
-    promoted = await store.promote_due(ref)
-    times.append(clock())
-    claim = await store.claim(ref, "w", number, 1, LEASE_MS)
-    times.append(clock())
+    fresh = [NewJob(key, -1, body)]
+    await watch.timed("enqueue", store.enqueue(ref, topology.partitions, number.to_bytes(8, "big"), fresh))
+    await asyncio.sleep(DUE_SECONDS)
+    promoted = await watch.timed("promote", store.promote_due(ref))
+    claim = await watch.timed("lease", store.claim(ref, "w", number, 1, LEASE_MS))
     lease = [Settled(key, claim.token)]
-    refused = await store.renew(ref, lease, LEASE_MS)
-    times.append(clock())
-    refused += await store.ack(ref, lease)
-    times.append(clock())
+    refused = await watch.timed("renew", store.renew(ref, lease, LEASE_MS))
+    refused += await watch.timed("complete", store.ack(ref, lease))
     if promoted != 1 or len(claim.jobs) != 1 or refused:
         raise RuntimeError(f"a step did nothing: promoted {promoted}, leased {len(claim.jobs)}, refused {refused}")
-    starts = [times[0], resumed, *times[2:5]]
-    for step, start, end in zip(LIFECYCLE, starts, times[1:], strict=True):
-        spent[step] += end - start
+
+
+async def _plain_life(store: PlainStore, watch: Stopwatch, number: int) -> None:
+    job_id = f"job-{number}"
+    await watch.timed("enqueue", store.enqueue(job_id, payload({}), delay_ms=1))
+    await asyncio.sleep(DUE_SECONDS)
+    promoted = await watch.timed("promote", store.promote_due())
+    leased = await watch.timed("lease", store.lease(LEASE_MS))
+    renewed = await watch.timed("renew", store.renew(job_id, LEASE_MS))
+    completed = await watch.timed("complete", store.complete(job_id))
+    if (promoted, leased, renewed, completed) != (job_id, job_id, True, True):
+        raise RuntimeError(f"a step did nothing: {promoted}, {leased}, {renewed}, {completed}")
