@@ -1,0 +1,48 @@
+"""The application that worker processes of the tests run: its handlers leave notes in a folder and wait for files."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from headrace import App, Context
+
+FOLDER = Path(os.environ.get("TEST_FOLDER", "."))
+WORKER = os.environ.get("TEST_WORKER", "?")
+
+app = App()
+
+
+def note(ctx: Context, what: str) -> None:
+    line = f"{WORKER} {what} {ctx.job.id} {ctx.job.version}:{ctx.job.partition} {ctx.attempt}\n"
+    # One write of a short line in append mode is never mixed with another process's.
+    with (FOLDER / "notes").open("ab", buffering=0) as notes:
+        notes.write(line.encode())
+
+
+@app.handler("note")
+async def leave_a_note(ctx: Context, payload: Any) -> None:
+    note(ctx, "ran")
+    if payload:
+        await asyncio.sleep(payload)
+
+
+@app.handler("wait")
+async def wait_for_a_file(ctx: Context, payload: Any) -> None:
+    """End once the file go-<worker> is there: well, or with an error if fail-<worker> is there too."""
+    note(ctx, "began")
+    while not (FOLDER / f"go-{WORKER}").exists():
+        await asyncio.sleep(0.01)
+    note(ctx, "ended")
+    if (FOLDER / f"fail-{WORKER}").exists():
+        raise RuntimeError("told to fail")
+
+
+@app.handler("deaf")
+def ignore_everything(ctx: Context, payload: Any) -> None:
+    note(ctx, "began")
+    while True:
+        time.sleep(1)
