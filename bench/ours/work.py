@@ -18,9 +18,15 @@ from headrace.producer import JobSpec, Producer
 from headrace.stores.base import Store
 from headrace.worker import Worker, WorkerSettings
 
+SLEEP_SECONDS = 0.01
+CPU_SECONDS = 0.001
+
 
 def work(parameters: dict[str, Any]) -> dict[str, Any]:
-    """Run a worker until ``jobs`` jobs are acknowledged. ``store``: redis (default), or memory, filled here first."""
+    """Run a worker until ``jobs`` jobs are acknowledged.
+
+    ``store``: redis (default), or memory, filled here first. ``kind``: no-op (default), 10 ms sleep, 1 ms CPU.
+    """
     return run(_work(parameters))
 
 
@@ -85,8 +91,19 @@ async def _work(parameters: dict[str, Any]) -> dict[str, Any]:
     async def noop(ctx: Context, text: str) -> None:
         meter.started(text)
 
+    async def sleep(ctx: Context, text: str) -> None:
+        meter.started(text)
+        await asyncio.sleep(SLEEP_SECONDS)
+
+    async def compute(ctx: Context, text: str) -> None:
+        meter.started(text)
+        until = time.perf_counter() + CPU_SECONDS
+        while time.perf_counter() < until:
+            pass
+
+    handle = {"10 ms sleep": sleep, "1 ms CPU": compute}.get(str(parameters.get("kind")), noop)
     settings = settings_of(parameters)
-    async with running(noop, store.clone(), settings):
+    async with running(handle, store.clone(), settings):
         await started.wait()
         await emptied(lambda: left(store, topology))
         report = meter.report(**facts(settings, kind))

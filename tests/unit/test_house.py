@@ -113,7 +113,7 @@ def test_every_imported_package_is_declared(folder: str) -> None:
     installed = {**packages_distributions(), **ours}
     undeclared = {}
     for path in (ROOT / folder).rglob("*.py"):
-        for name in imported(path) - sys.stdlib_module_names - {"tests", "scripts", "examples"}:
+        for name in imported(path) - sys.stdlib_module_names - {"bench", "tests", "scripts", "examples"}:
             distributions = {canonicalize_name(each) for each in installed.get(name, ["nothing that is installed"])}
             if not distributions & declared:
                 undeclared[str(path.relative_to(ROOT))] = f"imports {name}, which {distributions} brings"
