@@ -41,15 +41,16 @@ class Reachability:
         self.answered_at: float | None = None
         self.down_since: float | None = None
         self._logged_at = float("-inf")
+        self._told = False
 
     def answered(self) -> None:
         """Note an answer of the store."""
         self.answered_at = self._clock()
         if self.down_since is not None:
             # Only an outage that was told ends with a line: part of a cluster may fail and answer many times a second.
-            if self._logged_at >= self.down_since:
+            if self._told:
                 log.warning("the store answers again after %.1f s", self.answered_at - self.down_since)
-            self.down_since = None
+            self.down_since, self._told = None, False
 
     def failed(self, what: str, error: Exception) -> None:
         """Note a call that failed; one line per 30 s is logged, however many loops fail."""
@@ -58,7 +59,7 @@ class Reachability:
             if self.down_since is None:
                 self.down_since = now
             if now - self._logged_at >= LOG_INTERVAL:
-                self._logged_at = now
+                self._logged_at, self._told = now, True
                 log.warning("%s: %s; going on trying", what, error)
         elif now - self._logged_at >= LOG_INTERVAL:
             self._logged_at = now

@@ -1,0 +1,153 @@
+"""The command line on a real server."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from headrace import Store
+from headrace.cli.main import app
+from headrace.stores import open_store
+from headrace.stores.base import Failure
+from headrace.topology import PartitionRef
+from tests.services.redis import RedisServers, flavours
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(
+    redis_servers: RedisServers, prefix: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Run:
+    monkeypatch.setenv("HEADRACE_REDIS_URL", redis_servers.get(flavours()[0]).url)
+    monkeypatch.setenv("HEADRACE_PREFIX", prefix)
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            app(arguments)
+        captured = capsys.readouterr()
+        return int(ended.value.code or 0), captured.out, captured.err
+
+    return call
+
+
+@pytest.fixture
+async def store(redis_servers: RedisServers, prefix: str) -> AsyncIterator[Store]:
+    opened = open_store(redis_servers.get(flavours()[0]).url, prefix)
+    yield opened
+    await opened.close()
+
+
+def test_a_queue_is_promoted_shown_and_counted(run: Run) -> None:
+    assert run("topology", "promote", "emails", "--version", "1", "--partitions", "2") == (
+        0,
+        "NAME    VERSION  STATE   PARTITIONS\nemails  1        active  2\n",
+        "",
+    )
+    code, out, _ = run("topology", "show", "emails", "-o", "json")
+    shown = json.loads(out)
+    assert (code, shown["queue"], shown["active"]) == (0, "emails", 1)
+    assert shown["versions"] == {"1": {"partitions": 2, "state": "active"}}
+    code, out, _ = run("job", "enqueue", "emails", "send", '{"to": "ada"}', "--id", "welcome-1", "-o", "json")
+    placed = json.loads(out)
+    assert (code, placed["id"], placed["version"], placed["existing"]) == (0, "welcome-1", 1, False)
+    assert run("job", "enqueue", "emails", "send", "--id", "welcome-1")[1].splitlines()[1].endswith("yes")
+    assert run("job", "enqueue", "emails", "send", "--delay", "3600")[0] == 0
+    code, out, _ = run("status", "emails")
+    header, line = out.splitlines()
+    assert header.split() == ["NAME", "STATE", "PARTITIONS", "READY", "SCHEDULED", "RETRY", "LEASED", "DEAD", "OLDEST"]
+    assert line.split()[:8] == ["emails:1", "active", "2", "1", "1", "0", "0", "0"]
+    code, out, _ = run("status", "emails", "-o", "json")
+    (version,) = json.loads(out)["versions"]
+    assert (version["ready"], version["scheduled"], len(version["partitions"])) == (1, 1, 2)
+    assert sum(partition["ready"] for partition in version["partitions"]) == 1
+    assert 0 <= version["oldest_ready_age_ms"] < 60_000
+    lines = run("status", "emails", "-v")[1].splitlines()
+    assert [line.split()[0] for line in lines[1:]] == ["emails:1", "emails:1:0", "emails:1:1"]
+
+
+def test_an_unchanged_promote_can_be_told_apart(run: Run) -> None:
+    promote = ("topology", "promote", "emails", "--version", "3", "--partitions", "2")
+    assert run(*promote, "--error-unchanged")[0] == 0
+    assert run(*promote)[0] == 0
+    code, out, err = run(*promote, "--error-unchanged")
+    assert (code, err) == (3, "")
+    assert "emails  3" in out
+
+
+def test_T8_wrong_promotes_and_completes_are_refused_each_with_its_own_error(run: Run) -> None:
+    assert run("topology", "promote", "emails", "--version", "2", "--partitions", "2")[0] == 0
+    for arguments, message in [
+        (("promote", "emails", "--version", "1", "--partitions", "2"), "version 1 is not above 2"),
+        (("promote", "emails", "--version", "3", "--partitions", "0"), "partitions: is 0; give 1 to 1024"),
+        (("promote", "emails", "--version", "2", "--partitions", "4"), "already active with 2 partitions"),
+        (("complete", "emails", "--version", "2"), "version 2 is active"),
+        (("complete", "emails", "--version", "7"), "has no version 7"),
+        (("show", "other"), "queue 'other' does not exist in this store"),
+    ]:
+        code, out, err = run("topology", *arguments)
+        assert (code, out) == (1, ""), arguments
+        assert message in err
+    assert run("status", "other")[0] == 1
+
+
+def test_an_unknown_queue_is_named_when_a_job_is_enqueued(run: Run) -> None:
+    code, out, err = run("job", "enqueue", "nowhere", "send")
+    assert (code, out) == (1, "")
+    assert "queue 'nowhere' does not exist in this store" in err
+
+
+def test_a_payload_is_read_from_stdin(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    run("topology", "promote", "emails", "--version", "1", "--partitions", "1")
+    monkeypatch.setattr(sys, "stdin", io.StringIO('["a", 1]'))
+    assert run("job", "enqueue", "emails", "send", "-")[0] == 0
+    assert run("job", "enqueue", "emails", "send", "--run-at", "2100-01-01T00:00:00Z")[0] == 0
+    assert run("job", "enqueue", "emails", "send", "--run-at", "2100-01-01T00:00:00")[0] == 1
+
+
+def test_T1_a_version_with_jobs_is_not_completed_and_the_counts_are_told(run: Run) -> None:
+    run("topology", "promote", "emails", "--version", "1", "--partitions", "1")
+    run("job", "enqueue", "emails", "send", "--delay", "3600")
+    run("topology", "promote", "emails", "--version", "2", "--partitions", "1")
+    before = run("topology", "show", "emails", "-o", "json")[1]
+    code, out, err = run("topology", "complete", "emails", "--version", "1")
+    assert (code, out) == (8, "")
+    assert "partition 0: 1 scheduled" in err
+    assert run("topology", "show", "emails", "-o", "json")[1] == before
+
+
+async def test_a_version_that_only_dead_letters_hold_up_is_an_error_and_not_pending(run: Run, store: Store) -> None:
+    await asyncio.to_thread(run, "topology", "promote", "emails", "--version", "1", "--partitions", "1")
+    await asyncio.to_thread(run, "job", "enqueue", "emails", "send")
+    at = PartitionRef("emails", 1, 0)
+    claim = await store.claim(at, "w", 1, 1, 60_000)
+    assert await store.fail(at, [Failure(claim.jobs[0].key, claim.token, None, "no")]) == []
+    await asyncio.to_thread(run, "topology", "promote", "emails", "--version", "2", "--partitions", "1")
+    code, _, err = await asyncio.to_thread(run, "topology", "complete", "emails", "--version", "1")
+    assert code == 1
+    assert "1 dead" in err
+
+
+def test_a_drained_version_is_completed(run: Run) -> None:
+    run("topology", "promote", "emails", "--version", "1", "--partitions", "2")
+    run("topology", "promote", "emails", "--version", "2", "--partitions", "1")
+    ends = time.monotonic() + 30
+    while (ended := run("topology", "complete", "emails", "--version", "1"))[0] == 8:
+        assert time.monotonic() < ends
+        time.sleep(0.1)
+    assert ended == (0, "NAME    VERSION  STATE   PARTITIONS\nemails  2        active  1\n", "")
+
+
+def test_refused_credentials_have_an_exit_code_of_their_own(run: Run, redis_servers: RedisServers) -> None:
+    url: Any = redis_servers.get(flavours()[0]).url.replace("redis://", "redis://nobody:hunter2@")
+    code, out, err = run("status", "emails", "--redis-url", url)
+    assert (code, out) == (4, "")
+    assert "refused the credentials" in err
+    assert "hunter2" not in err

@@ -1,0 +1,128 @@
+"""The command line without a store: usage, exit codes, and where messages go."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.cli.main import app
+from headrace.cli.output import Format, age, show
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(autouse=True)
+def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name.startswith("HEADRACE_"):
+            monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Any:
+    def call(*arguments: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            app(arguments)
+        captured = capsys.readouterr()
+        return int(ended.value.code or 0), captured.out, captured.err
+
+    return call
+
+
+def test_version(run: Any) -> None:
+    assert run("version") == (0, version("headrace") + "\n", "")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("nonsense",),
+        ("topology", "nonsense"),
+        ("topology", "promote", "emails"),
+        ("topology", "promote", "emails", "--version", "one", "--partitions", "1"),
+        ("status",),
+        ("status", "emails", "-o", "xml"),
+        ("worker", "run"),
+    ],
+)
+def test_usage_errors_end_with_1_and_go_to_stderr(run: Any, arguments: tuple[str, ...]) -> None:
+    code, out, err = run(*arguments)
+    assert (code, out) == (1, "")
+    assert "Usage: " in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("worker", "run", "nonsense"), "Error: app: 'nonsense' is not module:attribute"),
+        (("worker", "run", "no_such_module:app"), "Error: app: module 'no_such_module' is not found"),
+        (("worker", "run", "a:b", "--concurrency", "0"), "Error: HEADRACE_CONCURRENCY: Input should be greater"),
+        (("worker", "run", "a:b", "-q", "NO"), "Error: HEADRACE_QUEUES: queue: 'NO' is not a queue name"),
+        (("worker", "run", "a:b", "--log-level", "loud"), "Error: --log-level: 'loud' is unknown"),
+        (
+            ("worker", "run", "a:b", "--lease-ms", "1000", "--heartbeat-ms", "900"),
+            "Error: heartbeat_ms 900 x 2 is above lease_ms 1000",
+        ),
+        (("status", "emails", "--redis-url", "mongo://x"), "Error: store URL: has the unknown scheme 'mongo'"),
+        (("status", "emails", "--redis-url", "redis://a", "--redis-url-file", "b"), "exclude each other; give one"),
+        (("job", "enqueue", "emails", "send", "{not json"), "Error: payload: is not JSON"),
+        (("job", "enqueue", "emails", "send", "--run-at", "soon"), "Error: --run-at: 'soon' is not a time"),
+        (
+            ("status", "emails", "--redis-url-file", "no-such-file"),
+            "Error: redis_url_file: no-such-file cannot be read",
+        ),
+    ],
+)
+def test_errors_say_what_is_wrong(run: Any, arguments: tuple[str, ...], message: str) -> None:
+    code, out, err = run(*arguments)
+    assert (code, out) == (1, "")
+    assert message in err
+    assert "Traceback" not in err
+
+
+def test_a_store_that_is_not_there_is_an_error_that_names_host_and_port_only(run: Any) -> None:
+    code, out, err = run("status", "emails", "--redis-url", "redis://:hunter2@127.0.0.1:1/0")
+    assert (code, out) == (1, "")
+    assert err == "Error: redis 127.0.0.1:1/0 does not answer (ConnectionError)\n"
+
+
+def test_an_app_without_handlers_is_refused(run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "empty_for_test.py").write_text("from headrace import App\napp = App()\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    code, _, err = run("worker", "run", "empty_for_test:app")
+    assert code == 1
+    assert "'empty_for_test:app' has no handlers" in err
+
+
+def test_the_module_is_the_command() -> None:
+    ran = subprocess.run([sys.executable, "-m", "headrace", "version"], capture_output=True, text=True, check=True)
+    assert ran.stdout == version("headrace") + "\n"
+
+
+def test_tables_are_aligned_and_json_holds_everything(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [("emails:1", "active", 12, None, True), ("emails:10", "draining", 3, 0, False)]
+    columns = ("NAME", "STATE", "READY", "OLDEST", "X")
+    show(Format.TABLE, {}, columns, rows)
+    assert capsys.readouterr().out == (
+        "NAME       STATE     READY  OLDEST  X\n"
+        "emails:1   active    12     -       yes\n"
+        "emails:10  draining  3      0       no\n"
+    )
+    show(Format.JSON, {"ä": [1]}, columns, rows)
+    assert json.loads(capsys.readouterr().out) == {"ä": [1]}
+
+
+@pytest.mark.parametrize(
+    ("ms", "text"),
+    [(None, None), (-5, "0ms"), (999, "999ms"), (1000, "1s"), (119_999, "119s"), (120_000, "2m"), (172_800_000, "2d")],
+)
+def test_ages_for_people(ms: int | None, text: str | None) -> None:
+    assert age(ms) == text

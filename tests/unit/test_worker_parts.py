@@ -1,0 +1,190 @@
+"""The small parts of the worker: hints in turn, one timer for all deadlines, patience with a store, health."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from dataclasses import dataclass
+from typing import Any, cast
+
+import pytest
+
+from headrace import StoreUnavailable
+from headrace.topology import PartitionRef
+from headrace.worker.deadlines import Deadlines
+from headrace.worker.health import Health, HealthServer
+from headrace.worker.hints import MAX_HINTS, Rotation
+from headrace.worker.leases import Execution
+from headrace.worker.outage import LOG_INTERVAL, Backoff, Reachability
+
+
+def ref(partition: int, queue: str = "a") -> PartitionRef:
+    return PartitionRef(queue, 1, partition)
+
+
+async def test_hints_are_taken_oldest_first_without_repetition() -> None:
+    rotation = Rotation(["a"])
+    hints = rotation.queues["a"]
+    for partition in (3, 1, 3, 2):
+        hints.add(ref(partition))
+    assert [rotation.take() for _ in range(4)] == [ref(3), ref(1), ref(2), None]
+    assert not rotation
+
+
+async def test_queues_take_turns() -> None:
+    rotation = Rotation(["a", "b", "c"])
+    for partition in range(3):
+        rotation.queues["a"].add(ref(partition))
+    rotation.queues["c"].add(ref(0, "c"))
+    taken = [rotation.take() for _ in range(4)]
+    assert taken == [ref(0), ref(0, "c"), ref(1), ref(2)]
+
+
+async def test_hints_are_bounded() -> None:
+    rotation = Rotation(["a"])
+    for partition in range(1000):
+        rotation.queues["a"].add(ref(partition))
+    assert len(rotation.queues["a"].refs) == MAX_HINTS
+
+
+async def test_a_queue_is_dry_only_while_nothing_is_known_and_nothing_is_coming() -> None:
+    rotation = Rotation(["a"])
+    hints = rotation.queues["a"]
+    assert hints.dry.is_set()
+    hints.add(ref(0))
+    assert not hints.dry.is_set()
+    rotation.take()
+    hints.calls += 1
+    hints.settle()
+    assert not hints.dry.is_set()
+    hints.calls -= 1
+    hints.settle()
+    assert hints.dry.is_set()
+
+
+@dataclass(eq=False)
+class Run:
+    check_at: float
+
+
+async def test_one_timer_serves_all_deadlines_in_their_order() -> None:
+    loop = asyncio.get_running_loop()
+    start = loop.time()
+    running = [Run(start + 0.03), Run(start + 0.01), Run(start + 3600)]
+    fired: list[Run] = []
+    both = asyncio.Event()
+
+    def expired(execution: Execution, now: float) -> None:
+        run = cast(Run, execution)
+        assert run.check_at <= now
+        fired.append(run)
+        run.check_at = float("inf")
+        if len(fired) == 2:
+            both.set()
+
+    deadlines = Deadlines(cast(list[Execution], running), expired, loop.time)
+    deadlines.arm(min(run.check_at for run in running))
+    await asyncio.wait_for(both.wait(), 10)
+    assert fired == [running[1], running[0]]
+    await asyncio.sleep(0)
+    assert deadlines.next == start + 3600
+    deadlines.close()
+    assert deadlines.next == float("inf")
+
+
+def test_QF7_backoff_grows_with_jitter_to_a_bound() -> None:
+    highest = Backoff(lambda low, high: high)
+    delays = [highest.next() for _ in range(12)]
+    assert delays[:4] == [0.05, 0.1, 0.2, 0.4]
+    assert delays[-1] == 5.0
+    highest.reset()
+    assert highest.next() == 0.05
+    lowest = Backoff(lambda low, high: low)
+    assert min(lowest.next() for _ in range(12)) > 0
+    assert len({Backoff().next() for _ in range(20)}) > 10
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_QF6_an_outage_is_told_once_per_interval(caplog: pytest.LogCaptureFixture) -> None:
+    clock = Clock()
+    store = Reachability(clock)
+    for _ in range(100):
+        store.failed("claiming", StoreUnavailable("redis a:1/0 does not answer"))
+    clock.now += LOG_INTERVAL
+    store.failed("claiming", StoreUnavailable("redis a:1/0 does not answer"))
+    clock.now += 1
+    store.answered()
+    assert [record.getMessage() for record in caplog.records] == [
+        "claiming: redis a:1/0 does not answer; going on trying",
+        "claiming: redis a:1/0 does not answer; going on trying",
+        f"the store answers again after {LOG_INTERVAL + 1:.1f} s",
+    ]
+
+
+def test_a_store_that_fails_in_part_does_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    store = Reachability(Clock())
+    for _ in range(100):
+        store.failed("claiming", StoreUnavailable("no answer"))
+        store.answered()
+    assert len(caplog.records) == 2
+
+
+def test_readiness_ends_after_30_s_without_an_answer() -> None:
+    clock = Clock()
+    store = Reachability(clock)
+    assert not store.ready()
+    store.answered()
+    clock.now += 30
+    assert store.ready()
+    clock.now += 0.1
+    assert not store.ready()
+
+
+async def ask(port: int, request: bytes) -> tuple[int, Any]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(request)
+    head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+    writer.close()
+    await writer.wait_closed()
+    return int(head.split()[1]), json.loads(body) if body else None
+
+
+async def test_the_health_server_answers_what_it_is_asked(caplog: pytest.LogCaptureFixture) -> None:
+    well = True
+    server = HealthServer("127.0.0.1", 0, {"/healthz": lambda: Health(well, {"age": 1.5})})
+    running = asyncio.create_task(server.run())
+    async with asyncio.timeout(10):
+        while not server.port:
+            await asyncio.sleep(0.001)
+        assert await ask(server.port, b"GET /healthz HTTP/1.1\r\n\r\n") == (200, {"ok": True, "age": 1.5})
+        well = False
+        assert await ask(server.port, b"GET /healthz?x=1 HTTP/1.1\r\n\r\n") == (503, {"ok": False, "age": 1.5})
+        assert await ask(server.port, b"HEAD /healthz HTTP/1.1\r\n\r\n") == (503, None)
+        assert (await ask(server.port, b"GET /other HTTP/1.1\r\n\r\n"))[0] == 404
+        assert (await ask(server.port, b"POST /healthz HTTP/1.1\r\n\r\n"))[0] == 405
+        assert (await ask(server.port, b"nonsense\r\n\r\n"))[0] == 400
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+async def test_an_address_in_use_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    taken = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)
+    port = taken.sockets[0].getsockname()[1]
+    running = asyncio.create_task(HealthServer("127.0.0.1", port, {}).run())
+    async with asyncio.timeout(10):
+        while not caplog.records:
+            await asyncio.sleep(0.001)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    taken.close()
+    await taken.wait_closed()
+    assert f"the health server cannot listen on 127.0.0.1 port {port}" in caplog.text
