@@ -1,0 +1,41 @@
+"""For each rule: the scenario that breaks without it, and the property that breaks."""
+
+from __future__ import annotations
+
+from tests.simulation.explorer import STUCK
+
+CAUGHT: dict[str, tuple[str, str]] = {
+    "compare_and_set": ("promote twice", "R1 a job is lost in a version that no worker visits"),
+    "install_reasserts": ("edit and promote", "V12 "),
+    "settle_overwrites": ("two creators", STUCK),
+    "settle_creates": ("undone, reply lost", STUCK),
+    "mark_creates": ("undone and overtaken", STUCK),
+    "mark_keeps_epoch": ("edit while draining", "V12 "),
+    "tombstones": ("slow promoter", "R1 a job is lost in a version that no worker visits"),
+    "discard_needs_empty": ("undone while promoted", "R1 a job is lost"),
+    "discard_keeps_nonces": ("undone, reply lost", "R3 one enqueue call was applied twice"),
+    "discard_surplus": ("two counts", STUCK),
+    "close_needs_empty": ("promote twice", "R4 a closed partition holds a job"),
+    "closed_before_removing": ("lost enqueue reply", STUCK),
+    "dead_letters_stay": ("dead letter", "R1 a dead letter is lost"),
+    "linger": ("lost enqueue reply", "R5 a call ended as OutcomeUnknown"),
+    "enqueue_checks_state": ("promote twice", "R4 a closed partition holds a job"),
+    "probe_caller_ids": ("one id, two producers", "R3 an id is live twice"),
+    "probe_marks": ("one id, two producers", "R3 an id is live twice"),
+    "nonce_before_state": ("lost enqueue reply", "R3 one enqueue call was applied twice"),
+    "unsure_is_told": ("client oversleeps", "R3 one enqueue call was applied twice"),
+    "remember_nonces": ("lost enqueue reply", "R3 one enqueue call was applied twice"),
+    "nonce_per_step": ("bulk call across a promote", "R1 an enqueue call was reported as applied, but was not"),
+    "claim_ignores_epoch": ("promote twice", STUCK),
+    "claim_every_version": ("bulk call across a promote", STUCK),
+    "claim_recovers": ("no leader", STUCK),
+    "lease_tokens": ("lease ends", "R2 "),
+    "resume_voids": ("late claim", "R5 a job waits for the end of a lease"),
+}
+
+NOT_CAUGHT: dict[str, str] = {
+    "remove_needs_closed": "complete() removes only what it saw closed, and closed is for ever; REMOVE checks it again "
+    "because it is the one step that deletes jobs",
+    "enqueue_checks_count": "a version is promoted once, so every topology gives it one partition count; a failover "
+    "that forgets a topology could give it a second one",
+}

@@ -1,0 +1,137 @@
+"""The properties R1 to R5 of the store protocol, as predicates on a state of the world."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from tests.simulation.producer import Producer, ProducerState
+from tests.simulation.sequences import KeeperState
+from tests.simulation.values import Partition
+from tests.simulation.worker import WorkerState
+from tests.simulation.world import Model, World
+
+
+def invariant(model: Model, world: World) -> str | None:
+    """Return which property is broken, None if all hold."""
+    return _one_place(model, world) or _valid_leases(model, world) or _settings(model, world)
+
+
+def _one_place(model: Model, world: World) -> str | None:
+    """R1, R3, R4: where the live jobs and the dead letters are."""
+    store, ids = world.store, model.machine.ids
+    listed = {version.number for version in store.topology.versions} if store.topology else set()
+    places: Counter[int] = Counter()
+    reached: Counter[int] = Counter()
+    letters: Counter[int] = Counter()
+    for ref, partition in zip(model.machine.refs, store.partitions, strict=True):
+        if partition is None:
+            continue
+        if partition.jobs and partition.state not in ("active", "draining"):
+            return f"R4 a {partition.state} partition holds a job"
+        for job in partition.jobs:
+            places[job.uid] += 1
+            reached[job.uid] += ref.version in listed
+        for uid in partition.dead:
+            letters[uid] += ref.version in listed
+    history = store.history
+    for uid, accepted in enumerate(history.accepted):
+        ended = history.finished[uid] + history.died[uid]
+        if accepted > 1:
+            return "R3 one enqueue call was applied twice"
+        if ended > 1:
+            return "R3 one job ended twice"
+        if places[uid] != accepted - ended:
+            return "R1 a job is lost" if places[uid] < accepted - ended else "R1 a job is in two places"
+        if reached[uid] != places[uid]:
+            return "R1 a job is lost in a version that no worker visits"
+        if letters[uid] != history.died[uid]:
+            return "R1 a dead letter is lost"
+    for number in range(model.producers):
+        role, local = model.roles[number], world.actors[number]
+        assert isinstance(role, Producer)
+        assert isinstance(local, ProducerState)
+        for uid, enqueue in role.calls[: 0 if local.crashed else local.done]:
+            if uid in local.unsure:
+                if not (model.setting.oversleeps or model.setting.budget.late_enqueues):
+                    return "R5 a call ended as OutcomeUnknown although the store answered"
+            elif not enqueue.given and not history.accepted[uid]:
+                return "R1 an enqueue call was reported as applied, but was not"
+    live = Counter(ids[uid] for uid in places)
+    if any(number > 1 for number in live.values()):
+        return "R3 an id is live twice"
+    return None
+
+
+def _valid_leases(model: Model, world: World) -> str | None:
+    """R2: what a worker runs is leased to it unless its lease ended; and no lease is unknown to its living worker."""
+    for number in model.workers:
+        local = world.actors[number]
+        assert isinstance(local, WorkerState)
+        if local.held:
+            assert local.at is not None
+            partition = model.machine.at(world.store, local.at)
+            leased = {(job.uid, job.token) for job in partition.jobs} if partition else set()
+            for uid, token in local.held:
+                if (uid, token) not in leased and (uid, token) not in world.store.history.recovered:
+                    return "R2 a running job was taken from its worker although its lease had not ended"
+    for partition in world.store.partitions:
+        for job in partition.jobs if partition else ():
+            if job.token and not job.expired and not model.holds(world, job.token):
+                local = world.actors[job.token.worker]
+                assert isinstance(local, WorkerState)
+                if job.token.seq >= local.born:
+                    return "R5 a job waits for the end of a lease that its living worker does not know of"
+    return None
+
+
+def _settings(model: Model, world: World) -> str | None:
+    """After `configure` has returned, no active partition and no job follows older settings, of whatever version."""
+    topology = world.store.topology
+    settled = max((local.settled for local in world.actors if isinstance(local, KeeperState)), default=0)
+    if not settled or topology is None:
+        return None
+    for version in topology.versions:
+        for ref in topology.refs(version.number):
+            partition = model.machine.at(world.store, ref)
+            if partition and (partition.state == "active" or partition.jobs) and partition.settings < settled:
+                return "V12 a partition follows settings from before a configure that has returned"
+    return None
+
+
+def good(model: Model, world: World) -> bool:
+    """R5: everything enqueued has run, every older version without dead letters is gone, nothing is left over."""
+    store = world.store
+    history = store.history
+    if world.network or store.topology is None:
+        return False
+    for number, role in enumerate(model.roles):
+        local = world.actors[number]
+        if isinstance(role, Producer) and isinstance(local, ProducerState) and local.done < len(role.calls):
+            return False
+    if history.accepted != tuple(map(sum, zip(history.finished, history.died, strict=True))):
+        return False
+    return not model.setting.keepers or _tidy(model, world)
+
+
+def _tidy(model: Model, world: World) -> bool:
+    topology = world.store.topology
+    assert topology is not None
+    for version in topology.older:
+        if not any(_dead(model.machine.at(world.store, ref)) for ref in topology.refs(version.number)):
+            return False
+    for ref in topology.refs(topology.active):
+        partition = model.machine.at(world.store, ref)
+        agrees = partition and (partition.state, partition.partitions, partition.settings)
+        if agrees != ("active", topology.partitions, topology.settings):
+            return False
+    leftovers = set(model.machine.refs) - {ref for v in topology.versions for ref in topology.refs(v.number)}
+    if not model.setting.budget.crashes:
+        for ref in leftovers:
+            partition = model.machine.at(world.store, ref)
+            if partition and partition.state != "tombstone":
+                return False
+    return True
+
+
+def _dead(partition: Partition | None) -> bool:
+    return partition is not None and bool(partition.dead)

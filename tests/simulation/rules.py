@@ -1,0 +1,73 @@
+"""The rules of the store protocol, one switch each. Turning one off gives a mutant (see ``mutants.py``)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Rules(NamedTuple):
+    """True: the protocol as it is. The comment says what is done instead when a rule is off."""
+
+    # topology
+    compare_and_set: bool = True
+    """Off: the topology is written whatever its epoch is."""
+    install_reasserts: bool = True
+    """Off: INSTALL creates, but never overwrites a partition that an older promoter left."""
+    settle_overwrites: bool = True
+    """Off: SETTLE leaves the partition count of a promoter that lost."""
+    settle_creates: bool = True
+    """Off: SETTLE does not create an absent partition of the active version."""
+    mark_creates: bool = True
+    """Off: MARK leaves an absent partition absent."""
+    mark_keeps_epoch: bool = True
+    """Off: MARK raises the partition's epoch, without the settings that belong to it."""
+    tombstones: bool = True
+    """Off: a removed partition is merely absent."""
+    remove_needs_closed: bool = True
+    """Off: REMOVE deletes a partition in any state."""
+    discard_needs_empty: bool = True
+    """Off: DISCARD deletes an active partition with what it holds."""
+    discard_keeps_nonces: bool = True
+    """Off: DISCARD deletes a partition that still remembers nonces."""
+    discard_surplus: bool = True
+    """Off: a promoter that lost leaves what it installed."""
+    # completing a version
+    close_needs_empty: bool = True
+    """Off: CLOSE looks at ready jobs only, not at leased ones."""
+    closed_before_removing: bool = True
+    """Off: a version is completed without the proof that its partitions are closed."""
+    dead_letters_stay: bool = True
+    """Off: a version is completed with its dead letters."""
+    linger: bool = True
+    """Off: a version is completed while a client may still resend a call from before the mark."""
+    # producing
+    enqueue_checks_state: bool = True
+    """Off: a draining or closed partition takes jobs."""
+    enqueue_checks_count: bool = True
+    """Off: a partition takes jobs of a producer that believes in another partition count."""
+    probe_caller_ids: bool = True
+    """Off: an id given by the caller is not looked up in older versions."""
+    probe_marks: bool = True
+    """Off: PROBE only looks."""
+    nonce_before_state: bool = True
+    """Off: a resend to a partition that drains meanwhile is refused, also if the first call was applied."""
+    unsure_is_told: bool = True
+    """Off: a resend that meets a partition which is gone counts as a call that was never applied."""
+    remember_nonces: bool = True
+    """Off: only the id of a live job tells that a call was applied."""
+    nonce_per_step: bool = True
+    """Off: all jobs of one client call carry one nonce."""
+    # working
+    claim_ignores_epoch: bool = True
+    """Off: a claim is refused unless worker and partition know the same epoch."""
+    claim_every_version: bool = True
+    """Off: workers visit the active version only."""
+    claim_recovers: bool = True
+    """Off: expired leases are left to a leader."""
+    lease_tokens: bool = True
+    """Off: an acknowledgement counts under whatever token the job is leased."""
+    resume_voids: bool = True
+    """Off: a claim can still be applied after RESUME said that it was not."""
+
+
+PROTOCOL = Rules()

@@ -1,0 +1,78 @@
+"""Named scenarios. ``SMALL`` run in every test run, ``LARGE`` by ``python -m tests.simulation``.
+
+Ids are routed by the real rule: with two partitions ``d`` and ``e`` lie in 0, ``a`` and ``b`` in 1; with four, ``a``
+lies in 3, ``b`` in 1, ``d`` in 0, ``e`` in 2; with three, ``a``, ``d`` and ``e`` in 0, ``b`` in 2.
+"""
+
+from __future__ import annotations
+
+from tests.simulation.values import Enqueue
+from tests.simulation.world import Budget, Setting
+
+A, B = Enqueue("a", 0, given=False), Enqueue("b", 0, given=False)
+MINE_0, MINE_1 = Enqueue("a", 0, given=True), Enqueue("a", 1, given=True)
+
+SMALL: dict[str, Setting] = {
+    # V1: a job in v1, promoted twice.
+    "promote twice": Setting((A,), promoters=(((2, 1), (3, 1)),)),
+    # V2: an edit of the settings while jobs wait.
+    "edit settings": Setting((A, B), edits=1),
+    # V3: a promoter is overtaken by one that promotes the same version and the next; the first is completed meanwhile.
+    "slow promoter": Setting((A,), first=None, promoters=(((1, 1),), ((1, 1), (2, 1)))),
+    # V4: the same id from a stale and a fresh producer.
+    "one id, two producers": Setting((MINE_0, MINE_1), promoters=(((2, 1),),)),
+    # V5: a generated id, reply lost, promoted before the resend.
+    "lost enqueue reply": Setting((A,), promoters=(((2, 1),),), budget=Budget(lost=1)),
+    "late enqueue": Setting((A,), promoters=(((2, 1),),), budget=Budget(late_enqueues=1)),
+    # Items of one client call lie apart in v1 and meet in v2.
+    "bulk call across a promote": Setting(
+        (Enqueue("a", 0, given=False, call=0), Enqueue("d", 0, given=False, call=0)),
+        first=(1, 2),
+        promoters=(((2, 1),),),
+        keepers=0,
+    ),
+    # V11: nobody but workers; one dies with a lease.
+    "no leader": Setting((A,), workers=2, keepers=0, budget=Budget(crashes=1)),
+    # V14: the reply of a claim is lost, or the claim arrives after resume.
+    "lost claim reply": Setting((A, B), keepers=0, fuses=True, budget=Budget(lost=1)),
+    "late claim": Setting((A, B), keepers=0, budget=Budget(late_claims=1)),
+    # A worker goes on after its lease ended and another one runs the job.
+    "lease ends": Setting((A,), workers=2, keepers=0, budget=Budget(expiries=1)),
+    # V12: settings change while a version is promoted, slowly.
+    "edit and promote": Setting((), promoters=(((2, 1),), ((2, 1),)), edits=1, workers=0),
+    "edit while draining": Setting((A,), promoters=(((2, 1),),), edits=1),
+    # Two promoters of one version with different partition counts.
+    "two counts": Setting((A,), promoters=(((2, 2),), ((2, 1),)), keepers=1),
+    "two creators": Setting((A,), first=None, promoters=(((1, 2),), ((1, 1),))),
+    # A client oversleeps between its tries: completing did not wait for it, so it is told that the outcome is unknown.
+    "client oversleeps": Setting((A,), promoters=(((2, 1),),), oversleeps=True, budget=Budget(lost=1)),
+    # An unpromoted version is undone while somebody promotes it - and a still newer one.
+    "undone while promoted": Setting((A,), promoters=(((2, 1),),), undo=(2, 1), finishes=True),
+    "undone, reply lost": Setting((A,), promoters=(((2, 1),),), undo=(2, 1), keepers=0, budget=Budget(lost=1)),
+    "undone and overtaken": Setting((), promoters=(((2, 1), (3, 1)),), undo=(2, 1), workers=0),
+    # V10: a dead letter keeps its version, its id is free.
+    "dead letter": Setting((MINE_0, MINE_1), promoters=(((2, 1),),), fails=True),
+    # Two completions of one version, and crashes between their steps.
+    "two completions": Setting((), promoters=(((2, 1),),), keepers=2, workers=0, budget=Budget(crashes=1)),
+    # A promoter dies between two steps, another two partitions.
+    "promoter dies": Setting((A,), first=(1, 2), promoters=(((2, 2),),), finishes=True, budget=Budget(crashes=1)),
+}
+
+LARGE: dict[str, Setting] = {
+    "slow promoter of the second version": Setting((A,), promoters=(((2, 1),), ((2, 1), (3, 1)))),
+    "slow promoter, other counts": Setting((A,), promoters=(((2, 2),), ((2, 1), (3, 1)))),
+    "two versions at once": Setting((A,), promoters=(((2, 2),), ((3, 1),)), finishes=True, budget=Budget(crashes=1)),
+    "one id, 2 x 2 partitions, edits": Setting((MINE_0, MINE_1), first=(1, 2), promoters=(((2, 2),),), edits=1),
+    "one id, two producers, three versions": Setting((MINE_0, MINE_1), promoters=(((2, 1), (3, 1)),)),
+    "two workers, everything lost once": Setting(
+        (A, B), promoters=(((2, 1),),), workers=2, keepers=0, fuses=True, budget=Budget(1, 1, 1, 1, 1)
+    ),
+    "lost reply, 2 x 2 partitions, a crash": Setting(
+        (A,), first=(1, 2), promoters=(((2, 2),),), budget=Budget(crashes=1, lost=1)
+    ),
+    "complete while a promoter sleeps, edits": Setting((A,), promoters=(((2, 1),), ((2, 2),)), edits=1, finishes=True),
+    "undone, late": Setting(
+        (A,), promoters=(((2, 1), (3, 1)),), undo=(2, 1), finishes=True, budget=Budget(late_enqueues=1)
+    ),
+    "undone, one id": Setting((MINE_0, MINE_1), promoters=(((2, 1), (3, 1)),), undo=(2, 1), finishes=True),
+}

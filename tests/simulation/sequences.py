@@ -1,0 +1,297 @@
+"""The sequences of `headrace.lifecycle` as roles: promote, configure, complete, and undo of an unpromoted version.
+
+They are step for step what the code does; ``test_replay.py`` drives the code itself along traces of this model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache
+from typing import NamedTuple
+
+from tests.simulation.actors import Move
+from tests.simulation.rules import Rules
+from tests.simulation.values import Call, Counts, Ref, Reply, Store, Topology
+
+
+@cache
+def install_calls(target: Topology) -> tuple[Call, ...]:
+    return tuple(Call("install", ref, target, target.partitions) for ref in target.refs(target.active))
+
+
+@cache
+def finish_calls(topology: Topology) -> tuple[Call, ...]:
+    """Return the steps of `headrace.lifecycle.finish_promote`."""
+    settles = [Call("settle", ref, topology) for ref in topology.refs(topology.active)]
+    marks = [Call("mark", ref, topology) for version in topology.older for ref in topology.refs(version.number)]
+    return (*settles, *marks)
+
+
+@cache
+def settle_calls(topology: Topology) -> tuple[Call, ...]:
+    """Return the last steps of `headrace.lifecycle.configure`."""
+    return tuple(
+        Call("settle", ref, topology) for version in topology.versions for ref in topology.refs(version.number)
+    )
+
+
+@cache
+def drain_calls(topology: Topology, number: int) -> tuple[Call, ...]:
+    """Return the steps of `headrace.lifecycle.close_drained`."""
+    return tuple(
+        call for ref in topology.refs(number) for call in (Call("mark", ref, topology), Call("close_partition", ref))
+    )
+
+
+@cache
+def remove_calls(topology: Topology, number: int) -> tuple[Call, ...]:
+    return tuple(Call("remove", ref) for ref in topology.refs(number))
+
+
+class PromoterState(NamedTuple):
+    """``task``: index into the versions to promote. ``at``: part of the sequence, ``step``: place within it."""
+
+    task: int = 0
+    at: str = "read"
+    topology: Topology | None = None
+    step: int = 0
+
+
+class Promoter:
+    """Promotes versions one after the other, each once; whatever it leaves unfinished when it dies stays so."""
+
+    def __init__(self, number: int, tasks: tuple[tuple[int, int], ...], rules: Rules) -> None:
+        self.name = f"M{number}"
+        self.tasks = tasks
+        self.rules = rules
+
+    def start(self) -> PromoterState:
+        return PromoterState()
+
+    def moves(self, local: PromoterState, store: Store) -> Iterable[Move]:
+        if local.task == len(self.tasks):
+            return
+        topology = local.topology
+        if topology is None:
+            yield Move(local, Call("read_topology"))
+            return
+        number, partitions = self.tasks[local.task]
+        match local.at:
+            case "install":
+                yield Move(local, install_calls(topology)[local.step])
+            case "write":
+                yield Move(local, Call("write_topology", topology=topology, number=topology.epoch - 1))
+            case "finish":
+                yield Move(local, finish_calls(topology)[local.step])
+            case "discard":
+                yield Move(local, Call("discard", self._surplus(topology, number, partitions)[local.step]))
+
+    @staticmethod
+    def _surplus(winner: Topology, number: int, partitions: int) -> tuple[Ref, ...]:
+        kept = partitions
+        if known := winner.version(number):
+            kept = known.partitions
+        elif number <= winner.highest:
+            kept = 0
+        return tuple(Ref(number, partition) for partition in range(kept, partitions))
+
+    def reply(self, local: PromoterState, call: Call, reply: Reply) -> PromoterState:
+        number, partitions = self.tasks[local.task]
+        match local.at:
+            case "read":
+                assert reply is None or isinstance(reply, Topology)
+                if reply is None:
+                    return local._replace(at="install", topology=Topology.created(number, partitions))
+                if reply.active == number and reply.partitions == partitions:
+                    return local._replace(at="finish", topology=reply)
+                if number <= reply.highest:
+                    return PromoterState(local.task + 1)
+                return local._replace(at="install", topology=reply.promoted(number, partitions))
+            case "install":
+                last = local.step + 1 == partitions
+                return local._replace(at="write", step=0) if last else local._replace(step=local.step + 1)
+            case "write":
+                return local._replace(at="finish") if reply else local._replace(at="reread", topology=None)
+            case "finish":
+                assert local.topology is not None
+                if local.step + 1 == len(finish_calls(local.topology)):
+                    return PromoterState(local.task + 1)
+                return local._replace(step=local.step + 1)
+            case "reread":
+                assert isinstance(reply, Topology)
+                if self._surplus(reply, number, partitions) and self.rules.discard_surplus:
+                    return local._replace(at="discard", topology=reply)
+                return PromoterState(local.task)
+            case _:
+                assert local.topology is not None
+                if local.step + 1 == len(self._surplus(local.topology, number, partitions)):
+                    return PromoterState(local.task)
+                return local._replace(step=local.step + 1)
+
+    def unknown(self, local: PromoterState, call: Call) -> PromoterState | None:
+        return None
+
+    def crash(self, local: PromoterState) -> PromoterState | None:
+        if local.task == len(self.tasks) or local.at == "read":
+            return None
+        return PromoterState(len(self.tasks))
+
+
+class KeeperState(NamedTuple):
+    """``task``: finish, complete, configure or settle; ``version`` of complete. ``reason`` says why not, if set.
+
+    ``edits``: settings still to be changed. ``settled``: the newest settings that a `configure` has returned with.
+    """
+
+    edits: int
+    task: str = ""
+    version: int = 0
+    at: str = "read"
+    topology: Topology | None = None
+    step: int = 0
+    reason: str = ""
+    settled: int = 0
+
+
+class Keeper:
+    """Level-triggered care of the topology, as the operator or a leader gives it; it starts anew after a crash."""
+
+    def __init__(self, name: str, rules: Rules, *, edits: int, finishes: bool) -> None:
+        self.name = name
+        self.rules = rules
+        self.edits = edits
+        self.finishes = finishes
+
+    def start(self) -> KeeperState:
+        return KeeperState(self.edits)
+
+    def moves(self, local: KeeperState, store: Store) -> Iterable[Move]:
+        if not local.task:
+            yield from self._tasks(local, store)
+        elif local.topology is None:
+            yield Move(local, Call("read_topology"))
+        elif local.at == "write":
+            yield Move(local, Call("write_topology", topology=local.topology, number=local.topology.epoch - 1))
+        else:
+            yield Move(local, self._calls(local)[local.step])
+
+    def _tasks(self, local: KeeperState, store: Store) -> Iterable[Move]:
+        """Begin a task whenever the stored topology gives cause for it."""
+        if store.topology is None:
+            return
+        read = Call("read_topology")
+        for version in store.topology.older:
+            yield Move(local._replace(task="complete", version=version.number), read)
+        if local.edits:
+            yield Move(local._replace(task="configure", edits=local.edits - 1), read)
+        if self.finishes:
+            yield Move(local._replace(task="finish"), read)
+        if self.edits and local.edits < self.edits:
+            yield Move(local._replace(task="settle"), read)
+
+    def _calls(self, local: KeeperState) -> tuple[Call, ...]:
+        assert local.topology is not None
+        if local.task == "finish":
+            return finish_calls(local.topology)
+        if local.task in ("configure", "settle"):
+            return settle_calls(local.topology)
+        if local.at == "drain":
+            return drain_calls(local.topology, local.version)
+        return remove_calls(local.topology, local.version)
+
+    def _rest(self, local: KeeperState) -> KeeperState:
+        return KeeperState(local.edits, settled=local.settled)
+
+    def reply(self, local: KeeperState, call: Call, reply: Reply) -> KeeperState:
+        if call.method == "read_topology":
+            assert isinstance(reply, Topology)
+            return self._read(local, reply)
+        if call.method == "write_topology":
+            return self._written(local, won=bool(reply))
+        assert local.topology is not None
+        if isinstance(reply, Counts):
+            local = local._replace(reason=local.reason or self._reason(reply))
+        if call.method == "remove" and not reply:
+            return self._rest(local)
+        if local.step + 1 < len(self._calls(local)):
+            return local._replace(step=local.step + 1)
+        return self._ended(local)
+
+    def _reason(self, counts: Counts) -> str:
+        if counts.state not in ("closed", "tombstone") and self.rules.closed_before_removing:
+            return "JobsRemain"
+        if counts.dead and self.rules.dead_letters_stay:
+            return "DeadLettersRemain"
+        return "ClientsMayRetry" if counts.may_retry else ""
+
+    def _read(self, local: KeeperState, topology: Topology) -> KeeperState:
+        if local.task == "configure":
+            return local._replace(at="write", topology=topology.configured())
+        if local.task != "complete":
+            return local._replace(at="calls", topology=topology)
+        version = topology.version(local.version)
+        if version is None or version.state == "active":
+            return self._rest(local)
+        at = "remove" if version.state == "removing" else "drain"
+        return local._replace(at=at, topology=topology, step=0, reason="")
+
+    def _written(self, local: KeeperState, *, won: bool) -> KeeperState:
+        topology = local.topology
+        assert topology is not None
+        if not won:
+            return local._replace(at="read", topology=None, step=0)
+        if local.task == "configure":
+            return local._replace(at="calls")
+        if topology.version(local.version) is None:
+            return self._rest(local)
+        return local._replace(at="remove", step=0)
+
+    def _ended(self, local: KeeperState) -> KeeperState:
+        topology = local.topology
+        assert topology is not None
+        if local.task in ("configure", "settle"):
+            return KeeperState(local.edits, settled=max(local.settled, topology.settings))
+        if local.task == "finish" or (local.at == "drain" and local.reason):
+            return self._rest(local)
+        target = topology.removing(local.version) if local.at == "drain" else topology.dropped(local.version)
+        return local._replace(at="write", topology=target, step=0)
+
+    def unknown(self, local: KeeperState, call: Call) -> KeeperState | None:
+        return None
+
+    def crash(self, local: KeeperState) -> KeeperState | None:
+        return self._rest(local) if local.task and local.topology is not None else None
+
+
+class UndoerState(NamedTuple):
+    at: str = "read"
+    step: int = 0
+
+
+class Undoer:
+    """Removes what was installed of a version that nobody has promoted yet, while somebody may promote it."""
+
+    def __init__(self, version: int, partitions: int) -> None:
+        self.name = "U"
+        self.refs = tuple(Ref(version, partition) for partition in range(partitions))
+
+    def start(self) -> UndoerState:
+        return UndoerState()
+
+    def moves(self, local: UndoerState, store: Store) -> Iterable[Move]:
+        if local.at == "read":
+            yield Move(local, Call("read_topology"))
+        elif local.at == "discard":
+            yield Move(local, Call("discard", self.refs[local.step]))
+
+    def reply(self, local: UndoerState, call: Call, reply: Reply) -> UndoerState:
+        if local.at == "read":
+            assert isinstance(reply, Topology)
+            return UndoerState("over" if self.refs[0].version <= reply.highest else "discard")
+        return UndoerState("over") if local.step + 1 == len(self.refs) else UndoerState("discard", local.step + 1)
+
+    def unknown(self, local: UndoerState, call: Call) -> UndoerState | None:
+        return None
+
+    def crash(self, local: UndoerState) -> UndoerState | None:
+        return None

@@ -1,0 +1,257 @@
+"""The model of a store: what each step of the Store protocol does to the stored state, as a function of values.
+
+The methods carry the names of `headrace.stores.base.Store`. Each takes the stored state and the call, and returns the
+state afterwards and the reply; each is atomic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tests.simulation.rules import Rules
+from tests.simulation.values import (
+    Call,
+    Counts,
+    Enqueue,
+    Job,
+    Leased,
+    Moved,
+    Partition,
+    Ref,
+    Reply,
+    Store,
+    Token,
+    Topology,
+)
+
+Outcome = tuple[Store, Reply]
+
+
+class Machine:
+    """Applies calls to a store with the partitions ``refs`` and the enqueue calls ``enqueues``, under ``rules``."""
+
+    def __init__(self, refs: Sequence[Ref], enqueues: Sequence[Enqueue], rules: Rules) -> None:
+        self.refs = tuple(refs)
+        self.rules = rules
+        self.ids = tuple(enqueue.id for enqueue in enqueues)
+        self._index = {ref: number for number, ref in enumerate(self.refs)}
+        self._steps: dict[str, Callable[[Store, Call], Outcome]] = {
+            "read_topology": self.read_topology,
+            "write_topology": self.write_topology,
+            "install": self.install,
+            "settle": self.settle,
+            "mark": self.mark,
+            "close_partition": self.close_partition,
+            "remove": self.remove,
+            "discard": self.discard,
+            "enqueue": self.enqueue,
+            "probe": self.probe,
+            "claim": self.claim,
+            "resume": self.resume,
+            "ack": self.ack,
+            "fail": self.fail,
+        }
+
+    def apply(self, store: Store, call: Call) -> Outcome:
+        return self._steps[call.method](store, call)
+
+    def at(self, store: Store, ref: Ref | None) -> Partition | None:
+        assert ref is not None
+        return store.partitions[self._index[ref]]
+
+    def put(self, store: Store, ref: Ref | None, partition: Partition | None) -> Store:
+        assert ref is not None
+        number = self._index[ref]
+        partitions = store.partitions
+        return Store(store.topology, (*partitions[:number], partition, *partitions[number + 1 :]), store.history)
+
+    # ---- topology -------------------------------------------------------------------------------------------------
+
+    def read_topology(self, store: Store, call: Call) -> Outcome:
+        return store, store.topology
+
+    def write_topology(self, store: Store, call: Call) -> Outcome:
+        epoch = store.topology.epoch if store.topology else 0
+        if epoch != call.number and self.rules.compare_and_set:
+            return store, False
+        return store._replace(topology=call.topology), True
+
+    def install(self, store: Store, call: Call) -> Outcome:
+        topology, partition = _topology(call), self.at(store, call.ref)
+        if partition is None:
+            created = Partition("active", topology.epoch, call.number, topology.settings)
+            return self.put(store, call.ref, created), "absent"
+        if partition.epoch < topology.epoch and self.rules.install_reasserts:
+            if partition.state == "active":
+                partition = partition._replace(partitions=call.number)
+            if partition.state in ("active", "draining"):
+                partition = partition._replace(epoch=topology.epoch, settings=topology.settings)
+        return self.put(store, call.ref, partition), partition.state
+
+    def settle(self, store: Store, call: Call) -> Outcome:
+        topology, partition = _topology(call), self.at(store, call.ref)
+        assert call.ref is not None
+        version = topology.version(call.ref.version)
+        assert version is not None
+        if partition is None:
+            if version.number != topology.active or not self.rules.settle_creates:
+                return store, "absent"
+            created = Partition("active", topology.epoch, version.partitions, topology.settings)
+            return self.put(store, call.ref, created), "absent"
+        if partition.state == "active" and partition.epoch <= topology.epoch:
+            partitions = version.partitions if self.rules.settle_overwrites else partition.partitions
+            partition = partition._replace(epoch=topology.epoch, partitions=partitions, settings=topology.settings)
+        elif partition.state == "draining" and partition.epoch < topology.epoch:
+            partition = partition._replace(epoch=topology.epoch, settings=topology.settings)
+        return self.put(store, call.ref, partition), partition.state
+
+    def mark(self, store: Store, call: Call) -> Outcome:
+        topology, partition = _topology(call), self.at(store, call.ref)
+        if partition is None:
+            if not self.rules.mark_creates:
+                return store, "absent"
+            partition = Partition("draining", successor=topology)
+        elif partition.state == "active":
+            epoch = partition.epoch if self.rules.mark_keeps_epoch else max(partition.epoch, topology.epoch)
+            partition = partition._replace(state="draining", epoch=epoch, successor=topology)
+        return self.put(store, call.ref, partition), partition.state
+
+    def close_partition(self, store: Store, call: Call) -> Outcome:
+        """Whether a client may still resend is filled in by the world, which knows the producers."""
+        partition = self.at(store, call.ref)
+        if partition is None:
+            return store, Counts("absent", 0, False)
+        busy = partition.jobs if self.rules.close_needs_empty else [job for job in partition.jobs if not job.token]
+        if partition.state == "draining" and not busy:
+            partition = partition._replace(state="closed")
+        return self.put(store, call.ref, partition), Counts(partition.state, len(partition.dead), False)
+
+    def remove(self, store: Store, call: Call) -> Outcome:
+        partition = self.at(store, call.ref)
+        if partition is not None and partition.state in ("active", "draining") and self.rules.remove_needs_closed:
+            return store, False
+        return self.put(store, call.ref, Partition("tombstone") if self.rules.tombstones else None), True
+
+    def discard(self, store: Store, call: Call) -> Outcome:
+        partition = self.at(store, call.ref)
+        if partition is None or partition.state != "active":
+            return store, False
+        if self.rules.discard_needs_empty:
+            known = self.rules.discard_keeps_nonces and (partition.nonces or partition.void)
+            if partition.jobs or partition.dead or known:
+                return store, False
+        return self.put(store, call.ref, None), True
+
+    # ---- producing ------------------------------------------------------------------------------------------------
+
+    def enqueue(self, store: Store, call: Call) -> Outcome:
+        partition = self.at(store, call.ref)
+        if partition is None or partition.state == "tombstone":
+            return store, Moved(partition.state if partition else "absent")
+        assert call.nonce is not None
+        if call.nonce in partition.nonces and self.rules.nonce_before_state:
+            return store, "accepted"
+        if partition.state != "active" and self.rules.enqueue_checks_state:
+            return store, Moved(partition.state, partition.successor)
+        if partition.partitions != call.number and self.rules.enqueue_checks_count:
+            return store, Moved("resized")
+        if call.nonce in partition.nonces:
+            return store, "accepted"
+        if self.rules.remember_nonces:
+            partition = partition._replace(nonces=tuple(sorted((*partition.nonces, call.nonce))))
+        if self._lives(partition, self.ids[call.uid]):
+            return self.put(store, call.ref, partition), "existing"
+        partition = partition._replace(jobs=tuple(sorted((*partition.jobs, Job(call.uid)), key=_job_order)))
+        history = store.history._replace(accepted=_counted(store.history.accepted, call.uid))
+        return self.put(store._replace(history=history), call.ref, partition), "accepted"
+
+    def probe(self, store: Store, call: Call) -> Outcome:
+        if self.rules.probe_marks:
+            store, _ = self.mark(store, call)
+        partition = self.at(store, call.ref)
+        if partition is None:
+            return store, False
+        return store, self._lives(partition, self.ids[call.uid])
+
+    def _lives(self, partition: Partition, job_id: str) -> bool:
+        return any(self.ids[job.uid] == job_id for job in partition.jobs)
+
+    # ---- working --------------------------------------------------------------------------------------------------
+
+    def claim(self, store: Store, call: Call) -> Outcome:
+        """Lease every ready job; whether the worker's epoch counts is a rule that only a mutant has."""
+        partition = self.at(store, call.ref)
+        if partition is None or partition.state not in ("active", "draining"):
+            return store, Leased((), gone=True)
+        if not self.rules.claim_ignores_epoch and call.number != partition.epoch:
+            return store, Leased(())
+        assert call.token is not None
+        store, _ = self.ack(store, call)
+        partition = self.at(store, call.ref)
+        assert partition is not None
+        if self.rules.claim_recovers and any(job.expired for job in partition.jobs):
+            recovered = tuple((job.uid, job.token) for job in partition.jobs if job.token and job.expired)
+            history = store.history
+            store = store._replace(history=history._replace(recovered=tuple(sorted((*history.recovered, *recovered)))))
+            partition = partition._replace(jobs=tuple(Job(job.uid) if job.expired else job for job in partition.jobs))
+        leased: tuple[int, ...] = ()
+        if call.token not in partition.void:
+            leased = tuple(job.uid for job in partition.jobs if job.token is None)
+            jobs = tuple(Job(job.uid, call.token) if job.token is None else job for job in partition.jobs)
+            partition = partition._replace(jobs=jobs)
+        return self.put(store, call.ref, partition), Leased(leased)
+
+    def resume(self, store: Store, call: Call) -> Outcome:
+        partition = self.at(store, call.ref)
+        if partition is None or partition.state not in ("active", "draining"):
+            return store, Leased((), gone=True)
+        assert call.token is not None
+        leased = tuple(job.uid for job in partition.jobs if job.token == call.token)
+        jobs = tuple(Job(job.uid, job.token) if job.token == call.token else job for job in partition.jobs)
+        partition = partition._replace(jobs=jobs)
+        if self.rules.resume_voids and not leased:
+            partition = partition._replace(void=tuple(sorted({*partition.void, call.token})))
+        return self.put(store, call.ref, partition), Leased(leased)
+
+    def ack(self, store: Store, call: Call) -> Outcome:
+        return self._end(store, call, buried=False)
+
+    def fail(self, store: Store, call: Call) -> Outcome:
+        """Only the last run of a job is modelled: it becomes a dead letter."""
+        return self._end(store, call, buried=True)
+
+    def _end(self, store: Store, call: Call, *, buried: bool) -> Outcome:
+        partition = self.at(store, call.ref)
+        if partition is None:
+            return store, tuple(range(len(call.settled)))
+        refused, ended, history = [], set(), store.history
+        for number, (uid, token) in enumerate(call.settled):
+            if any(job.uid == uid and self._holds(job, token) for job in partition.jobs):
+                ended.add(uid)
+                if buried:
+                    history = history._replace(died=_counted(history.died, uid))
+                else:
+                    history = history._replace(finished=_counted(history.finished, uid))
+            else:
+                refused.append(number)
+        if ended:
+            jobs = tuple(job for job in partition.jobs if job.uid not in ended)
+            dead = tuple(sorted((*partition.dead, *ended))) if buried else partition.dead
+            store = self.put(store._replace(history=history), call.ref, partition._replace(jobs=jobs, dead=dead))
+        return store, tuple(refused)
+
+    def _holds(self, job: Job, token: Token) -> bool:
+        return job.token == token if self.rules.lease_tokens else job.token is not None
+
+
+def _topology(call: Call) -> Topology:
+    assert call.topology is not None
+    return call.topology
+
+
+def _job_order(job: Job) -> int:
+    return job.uid
+
+
+def _counted(counts: tuple[int, ...], uid: int) -> tuple[int, ...]:
+    return (*counts[:uid], counts[uid] + 1, *counts[uid + 1 :])

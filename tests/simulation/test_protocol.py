@@ -1,0 +1,118 @@
+"""The store protocol holds in every small scenario, and each rule is there because a scenario breaks without it.
+
+The large scenarios run by ``make model``.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation.checking import check
+from tests.simulation.mutants import CAUGHT, NOT_CAUGHT
+from tests.simulation.rules import PROTOCOL, Rules
+from tests.simulation.scenarios import SMALL
+from tests.simulation.world import Model, describe
+
+VERIFIED = {
+    "promote twice": "V1",
+    "edit settings": "V2",
+    "slow promoter": "V3",
+    "one id, two producers": "V4",
+    "lost enqueue reply": "V5",
+    "no leader": "V11",
+    "edit and promote": "V12",
+    "lost claim reply": "V14",
+}
+
+PROVED = {
+    "claim_every_version",
+    "claim_ignores_epoch",
+    "tombstones",
+    "probe_caller_ids",
+    "probe_marks",
+    "nonce_before_state",
+    "remember_nonces",
+    "linger",
+    "claim_recovers",
+    "install_reasserts",
+    "mark_keeps_epoch",
+    "resume_voids",
+}
+"""Rules whose need is shown by a test with the id of the scenario."""
+
+
+def _holds(name: str) -> None:
+    found = check(SMALL[name])
+    assert found.violation is None, f"{found.violation}\n{describe(Model(SMALL[name]), found.trace)}"
+    assert found.complete
+
+
+def _catches(rule: str) -> None:
+    name, expected = CAUGHT[rule]
+    found = check(SMALL[name], PROTOCOL._replace(**{rule: False}))
+    assert found.violation is not None
+    assert found.violation.startswith(expected)
+
+
+def test_V1_model_jobs_of_a_version_two_promotions_back_are_claimed() -> None:
+    _holds("promote twice")
+    _catches("claim_every_version")
+
+
+def test_V2_model_an_edit_of_the_settings_stops_no_claim() -> None:
+    _holds("edit settings")
+    _catches("claim_ignores_epoch")
+
+
+def test_V3_model_a_slow_promoter_revives_no_completed_version() -> None:
+    _holds("slow promoter")
+    _catches("tombstones")
+
+
+def test_V4_model_an_id_lives_once_over_all_versions() -> None:
+    _holds("one id, two producers")
+    _catches("probe_caller_ids")
+    _catches("probe_marks")
+
+
+def test_V5_model_a_lost_reply_enqueues_once() -> None:
+    _holds("lost enqueue reply")
+    _catches("nonce_before_state")
+    _catches("remember_nonces")
+    _catches("linger")
+
+
+def test_V11_model_claims_recover_without_a_leader() -> None:
+    _holds("no leader")
+    _catches("claim_recovers")
+
+
+def test_V12_model_settings_changed_during_a_promote_hold_in_the_new_version() -> None:
+    _holds("edit and promote")
+    _catches("install_reasserts")
+    _catches("mark_keeps_epoch")
+
+
+def test_V14_model_a_lost_claim_is_resumed() -> None:
+    _holds("lost claim reply")
+    _catches("resume_voids")
+
+
+@pytest.mark.parametrize("name", [name for name in SMALL if name not in VERIFIED])
+def test_the_protocol_holds(name: str) -> None:
+    _holds(name)
+
+
+@pytest.mark.parametrize("rule", [rule for rule in CAUGHT if rule not in PROVED])
+def test_a_scenario_breaks_without_the_rule(rule: str) -> None:
+    _catches(rule)
+
+
+def test_every_rule_has_a_mutant_or_a_reason() -> None:
+    assert {*CAUGHT, *NOT_CAUGHT} == set(Rules._fields)
+
+
+@pytest.mark.parametrize("rule", NOT_CAUGHT)
+def test_a_rule_said_to_be_redundant_is_redundant_here(rule: str) -> None:
+    for name in ("slow promoter", "two creators", "undone and overtaken", "lost enqueue reply"):
+        assert check(SMALL[name], PROTOCOL._replace(**{rule: False})).violation is None

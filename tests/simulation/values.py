@@ -1,0 +1,170 @@
+"""The values of the model: topology, partitions, jobs, calls of Store methods and their replies. All immutable.
+
+They are the values of `headrace.topology` and `headrace.stores.base` cut down to what the protocol decides on: no
+payloads, no clock. What a clock decides is a step of the environment (a lease ends) or a question about the producers
+(may one of them still resend?). Settings are a number that grows with every edit.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from headrace.ids import partition_of
+
+
+class Ref(NamedTuple):
+    """One partition of one version."""
+
+    version: int
+    partition: int
+
+
+class Version(NamedTuple):
+    number: int
+    partitions: int
+    state: str
+
+
+class Topology(NamedTuple):
+    epoch: int
+    active: int
+    highest: int
+    versions: tuple[Version, ...]
+    settings: int = 0
+
+    def version(self, number: int) -> Version | None:
+        return next((version for version in self.versions if version.number == number), None)
+
+    @property
+    def partitions(self) -> int:
+        return next(version.partitions for version in self.versions if version.number == self.active)
+
+    @property
+    def older(self) -> tuple[Version, ...]:
+        return tuple(version for version in self.versions if version.number != self.active)
+
+    def refs(self, number: int) -> tuple[Ref, ...]:
+        version = self.version(number)
+        return tuple(Ref(number, partition) for partition in range(version.partitions)) if version else ()
+
+    @staticmethod
+    def created(version: int, partitions: int) -> Topology:
+        return Topology(1, version, version, (Version(version, partitions, "active"),))
+
+    def promoted(self, number: int, partitions: int) -> Topology:
+        older = tuple(v._replace(state="draining") if v.state == "active" else v for v in self.versions)
+        versions = (*older, Version(number, partitions, "active"))
+        return Topology(self.epoch + 1, number, number, versions, self.settings)
+
+    def removing(self, number: int) -> Topology:
+        versions = tuple(v._replace(state="removing") if v.number == number else v for v in self.versions)
+        return self._replace(epoch=self.epoch + 1, versions=versions)
+
+    def dropped(self, number: int) -> Topology:
+        return self._replace(epoch=self.epoch + 1, versions=tuple(v for v in self.versions if v.number != number))
+
+    def configured(self) -> Topology:
+        return self._replace(epoch=self.epoch + 1, settings=self.settings + 1)
+
+
+class Token(NamedTuple):
+    """Names one claim call: worker (number of the actor) and its sequence number."""
+
+    worker: int
+    seq: int
+
+
+class Job(NamedTuple):
+    """A live job: ready (no token) or leased. ``uid`` numbers the enqueue calls, so two jobs may share an id."""
+
+    uid: int
+    token: Token | None = None
+    expired: bool = False
+
+
+Nonce = tuple[int, int]
+
+
+class Partition(NamedTuple):
+    """A partition that exists; a tombstone keeps nothing but its state."""
+
+    state: str
+    epoch: int = 0
+    partitions: int = 0
+    settings: int = 0
+    successor: Topology | None = None
+    jobs: tuple[Job, ...] = ()
+    dead: tuple[int, ...] = ()
+    nonces: tuple[Nonce, ...] = ()
+    void: tuple[Token, ...] = ()
+
+
+class History(NamedTuple):
+    """What happened, for the properties only; no step reads it. One entry per enqueue call in the first three."""
+
+    accepted: tuple[int, ...]
+    finished: tuple[int, ...]
+    died: tuple[int, ...]
+    recovered: tuple[tuple[int, Token], ...] = ()
+
+
+class Store(NamedTuple):
+    """Everything that is stored; ``partitions`` in the order of ``Machine.refs``, None where absent."""
+
+    topology: Topology | None
+    partitions: tuple[Partition | None, ...]
+    history: History
+
+
+class Call(NamedTuple):
+    """A call of a Store method; the fields that the method does not have are None or empty."""
+
+    method: str
+    ref: Ref | None = None
+    topology: Topology | None = None
+    number: int = 0
+    """Partition count (install, enqueue) or expected epoch (write_topology)."""
+    uid: int = -1
+    nonce: Nonce | None = None
+    token: Token | None = None
+    settled: tuple[tuple[int, Token], ...] = ()
+    """(uid, token) of jobs to acknowledge (ack, claim) or to bury (fail)."""
+
+
+class Moved(NamedTuple):
+    """Reply of an enqueue that was refused."""
+
+    state: str
+    successor: Topology | None = None
+
+
+class Leased(NamedTuple):
+    """Reply of claim and resume: the leased jobs, or that the partition is gone."""
+
+    uids: tuple[int, ...]
+    gone: bool = False
+
+
+class Counts(NamedTuple):
+    """Reply of close_partition: state afterwards, dead letters, whether a client may still resend."""
+
+    state: str
+    dead: int
+    may_retry: bool
+
+
+class Enqueue(NamedTuple):
+    """An enqueue call that a producer will make; ``call`` groups the jobs of one client call."""
+
+    id: str
+    producer: int
+    given: bool
+    call: int = -1
+
+
+Reply = Topology | Moved | Counts | Leased | str | bool | tuple[int, ...] | None
+
+
+def route(job_id: str, version: Version) -> Ref:
+    """Return the partition of ``version`` that the id belongs to, by the rule of the real thing."""
+    return Ref(version.number, partition_of(job_id, version.partitions))
