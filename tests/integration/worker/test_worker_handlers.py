@@ -333,7 +333,7 @@ async def test_Snooze_puts_a_job_off_without_an_attempt(store: Store, form: str)
     assert runs[1][1] - runs[0][1] >= 0.25
 
 
-async def test_QK1_an_unknown_type_is_left_for_a_worker_that_knows_it(
+async def test_J15_QK1_M9_an_unknown_type_is_left_for_a_worker_that_knows_it(
     store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     old, new, ran = App(), App(), []
@@ -350,8 +350,9 @@ async def test_QK1_an_unknown_type_is_left_for_a_worker_that_knows_it(
     await put(producer, "new", [None])
     await put(producer, "known", [None])
     async with working(old, store) as first:
-        await eventually(lambda: first.told.outcomes["unknown_type"] >= 2)
+        await eventually(lambda: first.told.outcomes == {"parked": 1, "succeeded": 1})
         assert ran == [("known", 0)]
+        assert await sizes(store) == {"parked": 1}
         assert caplog.text.count("no handler here for type 'new'") == 1
         async with working(new, store):
             await eventually(lambda: ran == [("known", 0), ("new", 0)])
@@ -452,3 +453,15 @@ async def test_unexpected_errors_are_logged_once_per_interval(store: Store, capl
             assert running.told.outcomes == {"succeeded": 1}
     assert ran == [1]
     assert caplog.text.count("RuntimeError: a defect") == 1
+
+
+async def test_a_plain_function_that_returns_a_coroutine_is_told_what_is_wrong(store: Store) -> None:
+    app = App()
+
+    async def inner(ctx: Context, payload: Any) -> None: ...
+
+    app.handler("wrapped", retry=AT_ONCE)(lambda ctx, payload: inner(ctx, payload))
+    producer = await queue(store)
+    await put(producer, "wrapped", [None], max_retries=1)
+    async with working(app, store) as running:
+        await eventually(lambda: running.told.outcomes == {"retried": 1, "dead": 1})
