@@ -27,6 +27,8 @@ from headrace_operator.observed import Backend, QueueObject
 
 URL_FOLDER = "/etc/headrace/redis"
 HEALTH_PORT = 8080
+WIND_DOWN_SECONDS = 5
+"""What a worker needs beyond the time that it gives its handlers: to hand back jobs and to send results."""
 PodTemplate = dict[str, Any]
 
 
@@ -171,6 +173,7 @@ def _environment(queue: QueueObject, workers: Workers, backend: Backend) -> list
     else:
         connection = {"name": "HEADRACE_REDIS_URL", "value": backend.url}
     given = [variable.model_dump(by_alias=True, exclude_none=True) for variable in workers.env]
+    grace = workers.termination_grace_period_seconds
     return [
         {"name": "POD_NAME", **_field("metadata.name")},
         {"name": "POD_NAMESPACE", **_field("metadata.namespace")},
@@ -179,6 +182,7 @@ def _environment(queue: QueueObject, workers: Workers, backend: Backend) -> list
         {"name": "HEADRACE_QUEUES", "value": queue.queue_name},
         connection,
         {"name": "HEADRACE_CONCURRENCY", "value": str(workers.concurrency)},
+        {"name": "HEADRACE_GRACE_SECONDS", "value": str(max(0, grace - WIND_DOWN_SECONDS))},
         {"name": "HEADRACE_HEALTH_PORT", "value": str(HEALTH_PORT)},
         *given,
     ]
