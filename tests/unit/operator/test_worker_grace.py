@@ -21,7 +21,9 @@ def test_J17_handlers_get_the_pods_grace_less_the_wind_down(pod: int, handlers: 
         }
     )
     backend = Backend("redis:6379/0", "mark", None, secret=("headrace-redis", "url"))
-    template = render_deployment(queue, backend, None)["spec"]["template"]["spec"]
+    assert queue.spec is not None
+    assert queue.spec.workers is not None
+    template = render_deployment(queue, queue.spec.workers, backend, None)["spec"]["template"]["spec"]
     (container,) = template["containers"]
     assert template["terminationGracePeriodSeconds"] == pod
     assert {"name": "HEADRACE_GRACE_SECONDS", "value": handlers} in container["env"]
