@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from typing import Any, cast
 
@@ -319,3 +320,52 @@ async def test_waiting_jobs_of_a_process_that_stood_still_are_checked_before_the
     await running.stop()
     assert sorted([*runs, *not_to_run]) == [0, 1, 2, 3]
     assert len(not_to_run) == 1
+
+
+async def test_a_claim_in_doubt_for_longer_than_its_lease_gives_its_slots_back(store: Store) -> None:
+    app, runs = App(), list[Any]()
+
+    @app.handler("job")
+    async def job(ctx: Context, payload: Any) -> None:
+        runs.append(payload)
+
+    class AwayUntilTheSlotsAreFree:
+        def __bool__(self) -> bool:
+            return running.worker._claims._reserved > 0
+
+        def pop(self, _: int) -> Exception:
+            return StoreUnavailable("away")
+
+    producer = await queue(store)
+    faulty = Faulty(store)
+    faulty.after["claim"] = [StoreUnavailable("the answer is lost")]
+    faulty.before["resume"] = cast(Any, AwayUntilTheSlotsAreFree())
+    async with working(app, cast(Store, faulty), lease_ms=SHORT) as running:
+        await put(producer, "job", range(4))
+        # What the claim took is handed back when that is known at last: there may be other jobs in its slots.
+        await eventually(lambda: running.told.outcomes["succeeded"] == 4)
+        assert running.told.outcomes["handed_back"] >= 1
+        assert running.told.lost == 0
+    assert sorted(runs) == list(range(4))
+
+
+async def test_a_run_that_times_out_after_its_lease_was_lost_is_not_recorded(store: Store) -> None:
+    app, may_end, started = App(), threading.Event(), list[Context]()
+
+    @app.handler("job")
+    def job(ctx: Context, payload: Any) -> None:
+        started.append(ctx)
+        may_end.wait(20)
+
+    producer = await queue(store)
+    await put(producer, "job", [None], timeout=0.6)
+    faulty = Faulty(store)
+    async with working(app, cast(Store, faulty), lease_ms=SHORT) as running:
+        await eventually(lambda: started)
+        execution = next(iter(running.worker._executor.running))
+        assert await store.ack(PartitionRef(QUEUE, 1, 0), [execution.settled]) == []
+        await eventually(lambda: running.told.lost == 1)
+        await eventually(lambda: execution.check_at == float("inf"))  # its time is over
+        may_end.set()
+        await eventually(lambda: not running.worker._executor.running)
+        assert (running.told.outcomes, faulty.calls["fail"]) == ({}, 0)

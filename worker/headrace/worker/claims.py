@@ -199,12 +199,14 @@ class Claims:
         self._reserved -= limit
         self._close_call(hints)
 
-    def _deliver(self, outbox: Outbox, claim: Claim, lease_ms: int, taken_at: float) -> None:
+    def _deliver(
+        self, outbox: Outbox, claim: Claim, lease_ms: int, taken_at: float, *, hand_back: bool = False
+    ) -> None:
         if claim.jobs:
             self._metrics.claimed(outbox.ref.queue, len(claim.jobs))
             renew_after_ms = self._settings.heartbeat_for(lease_ms)
             batch = Batch(outbox, claim.token, lease_ms, renew_after_ms, claim.now, taken_at)
-            self._executor.accept(batch, claim)
+            self._executor.accept(batch, claim, hand_back=hand_back)
 
     def _close_call(self, hints: QueueHints) -> None:
         self._open_calls -= 1
@@ -239,6 +241,6 @@ class Claims:
             self._reserved -= limit
             self._in_doubt.discard(ref)
         self._reachability.answered()
-        self._deliver(self._settlements.outbox(ref), claim, lease_ms, taken_at)
+        self._deliver(self._settlements.outbox(ref), claim, lease_ms, taken_at, hand_back=limit == 0)
         hints.add(ref)
         self._notify()

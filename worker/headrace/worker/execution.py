@@ -85,8 +85,8 @@ class Executor:
 
     # ---- taking jobs ------------------------------------------------------------------------------------------------
 
-    def accept(self, batch: Batch, claim: Claim) -> None:
-        """Start the jobs of a claim, or let them wait for slots."""
+    def accept(self, batch: Batch, claim: Claim, *, hand_back: bool = False) -> None:
+        """Start the jobs of a claim, or let them wait for slots; ``hand_back``: there are no slots for them."""
         queue = self._policies.of(batch.ref.queue)
         now = time.monotonic()
         in_doubt = batch.held_until <= now
@@ -114,7 +114,7 @@ class Executor:
             execution = batch.open[claimed.key] = Execution(job, batch, settled, handler, timeout_ms)
             ready.append(execution)
         self._leases.add(batch)
-        if self._stopping:
+        if self._stopping or hand_back:
             for execution in ready:
                 self._settlements.end(execution, NOT_STARTED)
         elif in_doubt:
@@ -192,8 +192,7 @@ class Executor:
             return  # its outcome is recorded, or is no longer ours to tell
         job, handler = execution.job, execution.handler
         if execution.ending == Ending.TIMEOUT:
-            decision = after_timeout(job, self._policies.retry(job, handler), execution.timeout_ms)
-            self._settlements.end(execution, decision)
+            self._timed_out(execution)
         elif error is None:
             self._settlements.succeeded(execution)
         elif execution.ending == Ending.INTERRUPTED:
@@ -286,23 +285,29 @@ class Executor:
     # ---- time-outs --------------------------------------------------------------------------------------------------
 
     def _expired(self, execution: Execution, now: float) -> None:
-        first = execution.ending != Ending.TIMEOUT and execution.state == State.RUNNING
+        execution.check_at = float("inf")
+        if execution.lost or execution.state != State.RUNNING:
+            return
         plain = not execution.handler.is_async
-        if first:
+        if execution.ending == Ending.NONE:
             self._tell_to_end(execution, Ending.TIMEOUT)
-        if execution.state == State.RUNNING and (plain or not first):
+            if not plain:
+                execution.check_at = now + self._grace
+                return
+        if execution.ending == Ending.TIMEOUT:
             # A thread cannot be interrupted, and this coroutine ignored it: the run has failed all the same.
-            job = execution.job
-            decision = after_timeout(job, self._policies.retry(job, execution.handler), execution.timeout_ms)
-            self._settlements.end(execution, decision)
+            self._timed_out(execution)
             log.warning(
                 "queue %s: job %s (%s) timed out after %d ms and goes on; its slot stays taken until it ends",
-                job.queue,
-                job.id,
-                job.type,
+                execution.job.queue,
+                execution.job.id,
+                execution.job.type,
                 execution.timeout_ms,
             )
-        execution.check_at = now + self._grace if first and not plain else float("inf")
+
+    def _timed_out(self, execution: Execution) -> None:
+        policy = self._policies.retry(execution.job, execution.handler)
+        self._settlements.end(execution, after_timeout(execution.job, policy, execution.timeout_ms))
 
     def _tell_to_end(self, execution: Execution, why: Ending) -> None:
         execution.cancelled = True
@@ -346,7 +351,11 @@ class Executor:
                 self._tell_to_end(execution, Ending.INTERRUPTED)
         await self.finish(timeout, asyncio.Event())
         for execution in self.running:
-            if execution.state == State.RUNNING and not execution.lost:
+            if execution.lost or execution.state != State.RUNNING:
+                continue
+            if execution.ending == Ending.TIMEOUT:
+                self._timed_out(execution)
+            else:
                 self._settlements.end(execution, INTERRUPTED)
         return len(self.running)
 
