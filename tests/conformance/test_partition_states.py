@@ -113,11 +113,38 @@ async def test_install_then_settle_of_two_promoters_ends_with_the_winners_count(
 
 
 @pytest.mark.parametrize("state", STATES)
-async def test_mark_changes_only_an_active_partition(store: Store, state: str) -> None:
+async def test_mark_ends_an_active_or_absent_partition_only(store: Store, state: str) -> None:
     await bring(store, state)
-    expected = "draining" if state == "active" else state
+    expected = "draining" if state in ("active", "absent") else state
     assert await store.mark(ref(), topology(EPOCH + 1, active=2)) == expected
     assert (await counts(store)).state == expected
+
+
+async def test_a_promoter_that_slept_does_not_create_a_marked_partition(store: Store) -> None:
+    assert await store.mark(ref(), topology(EPOCH + 1, active=2)) == "draining"
+    assert await store.settle(ref(), topology()) == "draining"
+    assert await store.install(ref(), topology(), 4) == "draining"
+    assert await accepts(store) == "draining"
+    assert (await store.close_partition(ref())).state == "closed"
+
+
+async def test_V12_settings_reach_a_partition_that_a_newer_topology_has_marked(store: Store) -> None:
+    """Whoever pauses the queue may be overtaken by a promotion between writing the topology and settling."""
+    await bring(store, "active")
+    await enqueue(store, "a", partitions=4)
+    paused = replace(topology(EPOCH + 1), settings=QueueSettings.model_validate({"stop": "hold"}))
+    await store.mark(ref(), replace(topology(EPOCH + 2, active=2), settings=paused.settings))
+    assert await store.settle(ref(), paused) == "draining"
+    assert ids(await Worker(store).claim()) == []
+
+
+async def test_discard_spares_the_nonce_of_a_call(store: Store) -> None:
+    """Else the same call, sent again to the partition created anew, would be applied twice."""
+    await bring(store, "active")
+    await enqueue(store, "a", partitions=4)
+    await store.ack(ref(), settled(await Worker(store).claim()))
+    assert await sizes(store) == {}
+    assert not await store.discard(ref())
 
 
 async def test_a_marked_partition_keeps_its_first_successor(store: Store) -> None:

@@ -72,7 +72,7 @@ async def test_a_probe_in_a_partition_without_jobs_for_ever(store: Store) -> Non
     topology = (await created(store)).promoted(2, 1)
     absent = ref(5)
     assert await store.probe(absent, topology, [(key("a"), b"x")]) == [False]
-    assert (await counts(store, absent)).state == "absent"
+    assert (await counts(store, absent)).state == "draining"
 
     await enqueue(store, "a", nonce=b"x")
     await store.ack(ref(), settled(await Worker(store).claim()))

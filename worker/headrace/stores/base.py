@@ -212,8 +212,9 @@ class Store(Protocol):
         ...
 
     async def mark(self, ref: PartitionRef, topology: Topology) -> PartitionState:
-        """MARK: an active partition of an older version becomes draining, with ``topology`` as its successor.
+        """MARK: a partition of an older version becomes draining, with ``topology`` as its successor.
 
+        Active: draining; its epoch and settings stay. Absent: created so, lest a promoter that slept creates it active.
         Any other state is untouched. Returns the state afterwards.
         """
         ...
@@ -232,7 +233,7 @@ class Store(Protocol):
     async def discard(self, ref: PartitionRef) -> bool:
         """Delete an active partition that never became part of a promoted version, without a tombstone.
 
-        False, and nothing changed, if it is not active or holds anything.
+        False, and nothing changed, if it is not active or holds anything, be it the nonce of a call.
         """
         ...
 

@@ -90,10 +90,10 @@ class Partition:
 
     # ---- what it holds ---------------------------------------------------------------------------------------------
 
-    @property
-    def empty(self) -> bool:
-        """Whether it holds neither live jobs nor dead letters."""
-        return not self._jobs and not self._dead
+    def unused(self, now: int) -> bool:
+        """Whether it holds neither live jobs nor dead letters, nor the nonce of a call that may be sent again."""
+        remembers = any(at > now - NONCE_TTL_MS for at in self._seen.values())
+        return not (self._jobs or self._dead or remembers)
 
     @property
     def ready(self) -> int:
@@ -155,7 +155,7 @@ class Partition:
     def mark(self, successor: Topology, now: int) -> None:
         """Stop taking jobs, if it takes any."""
         if self.state == "active":
-            self.state, self.epoch = "draining", successor.epoch
+            self.state = "draining"
             self.successor, self._marked_at = successor, now
 
     def close(self) -> None:

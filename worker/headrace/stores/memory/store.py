@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from threading import RLock
 from typing import Literal
 
+from headrace.settings import QueueSettings
 from headrace.stores.base import (
     TOMBSTONE_TTL_MS,
     Accepted,
@@ -114,13 +115,10 @@ class MemoryStore:
             return self._agree(ref, topology, partitions, settled=True, create=ref.version == topology.active)
 
     async def mark(self, ref: PartitionRef, topology: Topology) -> PartitionState:
-        """Let an active partition of an older version drain."""
+        """Let a partition of an older version drain."""
         with self._data.lock:
-            partition = self._data.partitions.get(ref)
-            if partition is None:
-                return self._data.gone(ref)
-            partition.mark(topology, self._data.now())
-            return partition.state
+            partition = self._mark(ref, topology)
+            return partition.state if partition else "tombstone"
 
     async def close_partition(self, ref: PartitionRef) -> Counts:
         """Close a draining partition without live jobs; the counts, with the state afterwards."""
@@ -146,7 +144,7 @@ class MemoryStore:
         """Delete an active partition that holds nothing, without a tombstone."""
         with self._data.lock:
             partition = self._data.partitions.get(ref)
-            if partition is None or partition.state != "active" or not partition.empty:
+            if partition is None or partition.state != "active" or not partition.unused(self._data.now()):
                 return False
             del self._data.partitions[ref]
             return True
@@ -176,11 +174,8 @@ class MemoryStore:
         """Mark a partition of an older version and tell which jobs or calls are known there."""
         check_batch(jobs)
         with self._data.lock:
-            partition = self._data.partitions.get(ref)
-            if partition is None:
-                return [False] * len(jobs)
-            partition.mark(topology, self._data.now())
-            return [partition.knows(key, nonce) for key, nonce in jobs]
+            partition = self._mark(ref, topology)
+            return [partition is not None and partition.knows(key, nonce) for key, nonce in jobs]
 
     # ---- working --------------------------------------------------------------------------------------------------
 
@@ -369,6 +364,17 @@ class MemoryStore:
         partition.agree(topology.epoch, partitions, topology.settings, settled=settled)
         self._hint_news(ref, partition, self._data.now())
         return partition.state
+
+    def _mark(self, ref: PartitionRef, topology: Topology) -> Partition | None:
+        """Return the partition, which takes no jobs from now on; None if it is a tombstone."""
+        partition = self._data.partitions.get(ref)
+        if partition is None:
+            if self._data.gone(ref) == "tombstone":
+                return None
+            # Epoch 0: it has no settings yet, so those of any topology are newer.
+            partition = self._data.partitions[ref] = Partition(ref, 0, 1, QueueSettings())
+        partition.mark(topology, self._data.now())
+        return partition
 
     def _live(self, ref: PartitionRef) -> Partition | None:
         """Return the partition if jobs can be in it."""

@@ -112,8 +112,8 @@ class RedisStore:
         return _STATES[reply[0]]
 
     async def mark(self, ref: PartitionRef, topology: Topology) -> PartitionState:
-        """MARK: an active partition becomes draining, with ``topology`` as its successor. Returns the state after."""
-        return _STATES[await self._run("mark", ref, topology.epoch, topology.to_json())]
+        """MARK: a partition becomes draining, with ``topology`` as its successor. Returns the state after."""
+        return _STATES[await self._run("mark", ref, topology.to_json())]
 
     async def close_partition(self, ref: PartitionRef) -> Counts:
         """CLOSE: a draining partition without live jobs becomes closed. Returns the counts, state afterwards."""
@@ -156,7 +156,7 @@ class RedisStore:
         """PROBE: MARK the partition of an older version and tell for each (key, nonce) whether it is known there."""
         check_batch(jobs)
         packed = _pack([part for job in jobs for part in job])
-        return [bool(known) for known in await self._run("probe", ref, topology.epoch, topology.to_json(), packed)]
+        return [bool(known) for known in await self._run("probe", ref, topology.to_json(), packed)]
 
     # ---- working --------------------------------------------------------------------------------------------------
 
