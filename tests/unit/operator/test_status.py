@@ -1,0 +1,155 @@
+"""Queue.status: the conditions, and what is worth a write."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from headrace_operator.api.names import ACK_DATA_LOSS
+from headrace_operator.api.queue_status import Depth, QueueStatus
+from headrace_operator.observed import ConnectionProblem, Observed
+from headrace_operator.planning import plan
+from headrace_operator.reasons import Finding, Reason
+from headrace_operator.status import build_status, patch, to_write
+from tests.unit.operator.scene import NOW, backend, counts, filled, known, observed, queue, queue_version, topology
+
+V1 = topology({1: (4, "active")})
+V2 = topology({1: (4, "draining"), 2: (8, "active")})
+
+
+def status_of(seen: Observed, failure: Finding | None = None) -> QueueStatus:
+    return build_status(seen, plan(seen), failure)
+
+
+def states(status: QueueStatus) -> dict[str, tuple[str, str]]:
+    return {condition.type: (condition.status, condition.reason) for condition in status.conditions}
+
+
+def well(**fields: Any) -> Observed:
+    return observed(queue(**fields), backend(V1), queue_version(1))
+
+
+def test_a_queue_that_is_well_says_so() -> None:
+    status = status_of(well())
+    assert states(status) == {
+        "Ready": ("True", "Ready"),
+        "Reconciling": ("False", "Settled"),
+        "Stalled": ("False", "Settled"),
+        "ConnectionReady": ("True", "Connected"),
+        "TopologyApplied": ("True", "Applied"),
+        "Draining": ("False", "NotDraining"),
+        "DataLoss": ("False", "NoDataLoss"),
+    }
+    assert {condition.observed_generation for condition in status.conditions} == {7}
+    assert (status.observed_generation, status.active_version, status.active_partitions) == (7, 1, 4)
+    assert (status.topology_epoch, status.target_version) == (5, 1)
+    assert status.backend is not None
+
+
+def test_it_is_ready_while_an_older_version_drains() -> None:
+    held = filled(V2, v1=counts("draining", ready=2, oldest_ready_at=1_700_000_000_999))
+    seen = observed(queue(2, 8), backend(V2, counts=held), queue_version(1, phase="Draining"), queue_version(2, 8))
+    status = status_of(seen)
+    assert states(status)["Ready"] == ("True", "Ready")
+    assert states(status)["Draining"] == ("True", "JobsRemain")
+    assert status.depth == Depth(ready=8)
+    assert status.oldest_ready_at is not None
+    assert status.oldest_ready_at.timestamp() == 1_700_000_000
+    assert [(v.version, v.phase) for v in status.versions] == [(1, "Draining"), (2, "Active")]
+
+
+def test_without_a_connection_the_last_facts_stay() -> None:
+    before = status_of(well())
+    problem = Finding(Reason.UNREACHABLE, "no answer")
+    seen = replace(well(status=before), backend=ConnectionProblem(problem))
+    status = status_of(seen)
+    assert states(status)["Ready"] == ("False", "Unreachable")
+    assert states(status)["Reconciling"] == ("True", "Unreachable")
+    assert states(status)["Stalled"] == ("False", "Settled")
+    assert states(status)["TopologyApplied"] == ("Unknown", "ConnectionNotReady")
+    assert (status.active_version, status.topology_epoch, status.depth) == (1, 5, before.depth)
+    assert status.backend == before.backend
+
+
+def test_what_stalls_needs_somebody_and_is_not_under_way() -> None:
+    status = status_of(observed(queue(0, 4), backend(V1), queue_version(1)))
+    assert states(status) == {
+        "Ready": ("False", "InvalidSpec"),
+        "Reconciling": ("False", "Settled"),
+        "Stalled": ("True", "InvalidSpec"),
+    }
+    refused = status_of(well(), Finding(Reason.INVALID_WORKERS, "no such field"))
+    assert states(refused)["Stalled"] == ("True", "InvalidWorkers")
+    assert states(refused)["TopologyApplied"] == ("True", "Applied")
+
+
+def test_O2_a_loss_is_told_before_it_is_repaired_and_until_it_is_acknowledged() -> None:
+    lost = observed(queue(status=known(epoch=5)), backend(None, "m2"), queue_version(1))
+    told = status_of(lost)
+    assert states(told)["Ready"] == ("False", "TopologyLost")
+    assert states(told)["DataLoss"] == ("True", "TopologyLost")
+    # What the rebuild is made from is still there, should the operator die now.
+    assert (told.topology_epoch, told.backend) == (5, known().backend)
+    assert told.data_loss_epoch == 6
+
+    rebuilt = backend(replace(V1, epoch=6), "m2")
+    after = status_of(observed(queue(status=told), rebuilt, queue_version(1)))
+    assert states(after)["Ready"] == ("True", "Ready")
+    assert states(after)["DataLoss"] == ("True", "TopologyLost")
+    assert after.backend is not None
+    assert (after.topology_epoch, after.backend.marker) == (6, "m2")
+    for value, expected in (("5", "True"), ("yes", "True"), ("6", "False"), ("7", "False")):
+        seen = observed(queue(status=after, annotations={ACK_DATA_LOSS: value}), rebuilt, queue_version(1))
+        assert states(status_of(seen))["DataLoss"][0] == expected
+
+
+def test_a_condition_keeps_its_time_until_its_status_changes() -> None:
+    before = status_of(well())
+    later = NOW + timedelta(minutes=5)
+    same = status_of(replace(well(status=before), now=later))
+    assert {c.last_transition_time for c in same.conditions} == {NOW}
+    problem = ConnectionProblem(Finding(Reason.UNREACHABLE, "no answer"))
+    worse = status_of(replace(well(status=before), now=later, backend=problem))
+    times = {c.type: c.last_transition_time for c in worse.conditions}
+    assert (times["Ready"], times["Stalled"]) == (later, NOW)
+
+
+def with_depth(**sizes: int) -> QueueStatus:
+    return status_of(well()).model_copy(update={"depth": Depth(**sizes)})
+
+
+def test_E13_measurements_alone_are_written_seldom_and_only_if_they_moved() -> None:
+    before = with_depth(ready=100)
+    for sizes, moved in (
+        ({"ready": 100}, False),
+        ({"ready": 115}, False),
+        ({"ready": 126}, True),
+        ({"ready": 0}, True),
+    ):
+        after = with_depth(**sizes)
+        assert not to_write(before, after, measured_due=False)
+        assert to_write(before, after, measured_due=True) == moved
+    assert to_write(before, with_depth(ready=100, dead=1), measured_due=True)
+    assert to_write(QueueStatus(), before, measured_due=False)
+
+
+def test_the_message_of_a_drain_is_no_reason_to_write() -> None:
+    def draining(ready: int) -> QueueStatus:
+        held = filled(V2, v1=counts("draining", ready=ready))
+        return status_of(
+            observed(queue(2, 8), backend(V2, counts=held), queue_version(1, phase="Draining"), queue_version(2, 8))
+        )
+
+    assert draining(10).condition("Draining") != draining(11).condition("Draining")
+    assert not to_write(draining(10), draining(11), measured_due=True)
+
+
+def test_a_patch_holds_what_changed_and_removes_what_is_gone() -> None:
+    before = with_depth(ready=1).model_copy(update={"replicas": 3})
+    after = with_depth(ready=2)
+    assert patch(before, after) == {
+        "depth": {"ready": 2, "scheduled": 0, "retry": 0, "inFlight": 0, "dead": 0},
+        "replicas": None,
+    }
+    assert patch(after, after) == {}

@@ -1,0 +1,216 @@
+"""The worker Deployment: what is rendered, and when it is applied, scaled or left alone."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from headrace_operator import steps
+from headrace_operator.api.names import RENDERED, RENDERER
+from headrace_operator.observed import Observed, Ownership, QueueObject, WorkersObject
+from headrace_operator.planning import plan
+from headrace_operator.planning.workers import differs, workers_condition
+from headrace_operator.reasons import Reason
+from headrace_operator.render import render_deployment
+from tests.unit.operator.scene import backend, known, observed, queue, queue_version, topology
+
+V1 = backend(topology({1: (4, "active")}))
+WORKERS = {"image": "registry/mail:1", "app": "mail.jobs:app", "concurrency": 7}
+
+
+def rendered(**changes: Any) -> dict[str, Any]:
+    spec = queue(workers={**WORKERS, **changes})
+    assert spec.spec is not None
+    assert spec.spec.workers is not None
+    return render_deployment(spec, spec.spec.workers, V1, None)
+
+
+def pod(deployment: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = deployment["spec"]["template"]["spec"]
+    return found
+
+
+def stored(deployment: dict[str, Any], replicas: int = 1) -> dict[str, Any]:
+    """As the API server would return it."""
+    body = copy.deepcopy(deployment)
+    body["metadata"] |= {"uid": "d1", "resourceVersion": "5", "managedFields": []}
+    body["spec"]["replicas"] = replicas
+    pod(body)["dnsPolicy"] = "ClusterFirst"
+    pod(body)["containers"][0]["imagePullPolicy"] = "Always"
+    return body
+
+
+def seen(
+    found: dict[str, Any] | None, whose: Ownership = "ours", spec: QueueObject | None = None, **fields: Any
+) -> Observed:
+    spec = spec or queue(workers=WORKERS, status=known())
+    workers = None if found is None else WorkersObject(found, whose)
+    return observed(spec, V1, queue_version(1), workers=workers, **fields)
+
+
+def test_a_worker_gets_what_it_needs_and_no_more() -> None:
+    spec = pod(rendered())
+    container = spec["containers"][0]
+    values = {entry["name"]: entry.get("value") or entry["valueFrom"] for entry in container["env"]}
+    assert (container["command"], container["args"]) == (["headrace"], ["worker", "run", "mail.jobs:app"])
+    assert values["HEADRACE_QUEUES"] == "mail"
+    assert values["HEADRACE_CONCURRENCY"] == "7"
+    assert values["HEADRACE_REDIS_URL"] == "redis://redis"
+    assert values["POD_IP"] == {"fieldRef": {"fieldPath": "status.podIP"}}
+    assert container["securityContext"] == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    assert spec["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    assert spec["automountServiceAccountToken"] is False
+    assert spec["serviceAccountName"] == "mail-workers"
+    assert {container[probe]["httpGet"]["path"] for probe in ("livenessProbe", "startupProbe")} == {"/healthz"}
+    assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
+    assert "replicas" not in rendered()["spec"]
+
+
+def test_a_url_from_a_secret_is_a_mounted_file_and_never_a_variable() -> None:
+    spec = queue(workers=WORKERS)
+    assert spec.spec is not None
+    assert spec.spec.workers is not None
+    secret = backend(V1.topology, secret=("redis", "dsn"))
+    body = render_deployment(spec, spec.spec.workers, secret, None)
+    container = pod(body)["containers"][0]
+    names = {entry["name"]: entry for entry in container["env"]}
+    assert "HEADRACE_REDIS_URL" not in names
+    mount = container["volumeMounts"][0]["mountPath"]
+    assert names["HEADRACE_REDIS_URL_FILE"]["value"] == f"{mount}/url"
+    assert pod(body)["volumes"][0]["secret"] == {"secretName": "redis", "items": [{"key": "dsn", "path": "url"}]}
+
+
+def test_the_users_settings_are_carried_over() -> None:
+    given = {
+        "app": None,
+        "command": ["run", "me"],
+        "env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}],
+        "envFrom": [{"configMapRef": {"name": "c"}}],
+        "resources": {"limits": {"memory": "1Gi"}},
+        "serviceAccountName": "own",
+        "terminationGracePeriodSeconds": 5,
+    }
+    spec = pod(rendered(**given))
+    container = spec["containers"][0]
+    assert container["command"] == ["run", "me"]
+    assert "args" not in container
+    assert container["env"][-1] == given["env"][0]  # type: ignore[index]
+    assert (container["envFrom"], container["resources"]) == (given["envFrom"], given["resources"])
+    assert (spec["serviceAccountName"], spec["terminationGracePeriodSeconds"]) == ("own", 5)
+
+
+def test_E2_it_is_created_unsigned_and_applied_before_it_is_scaled() -> None:
+    account, create = plan(seen(None, has_account=False)).steps
+    assert isinstance(account, steps.CreateServiceAccount)
+    assert isinstance(create, steps.CreateWorkers)
+    assert "replicas" not in create.body["spec"]
+    apply, *rest = plan(seen(stored(dict(create.body), replicas=0))).steps
+    assert isinstance(apply, steps.ApplyWorkers)
+    assert rest == []
+    (scale,) = plan(seen(stored(rendered(), replicas=0))).steps
+    assert isinstance(scale, steps.Scale)
+    assert (scale.replicas, scale.resource_version) == (1, "5")
+    assert plan(seen(stored(rendered()))).steps == ()
+
+
+@pytest.mark.parametrize(
+    ("scaling", "wanted"),
+    [
+        ({}, 1),
+        ({"minReplicas": 3}, 3),
+        ({"mode": "Manual", "replicas": 0}, 0),
+        ({"mode": "Manual", "replicas": 5, "minReplicas": 9}, 5),
+        ({"mode": "Disabled", "replicas": 5}, None),
+    ],
+)
+def test_replicas_follow_the_mode(scaling: dict[str, Any], wanted: int | None) -> None:
+    spec = queue(workers=WORKERS, scaling=scaling, status=known())
+    planned = plan(seen(stored(rendered(), replicas=7), spec=spec)).steps
+    assert [step.replicas for step in planned if isinstance(step, steps.Scale)] == ([] if wanted is None else [wanted])
+
+
+def test_the_scaler_is_left_with_replicas_only() -> None:
+    body = stored(rendered())
+    other = {"manager": "headrace-operator", "fieldsV1": {"f:spec": {"f:template": {}}}}
+    body["metadata"]["managedFields"] = [
+        other,
+        {"manager": "headrace-scaler", "fieldsV1": {"f:spec": {"f:template": {}, "f:replicas": {}}}},
+    ]
+    (release,) = plan(seen(body)).steps
+    assert isinstance(release, steps.ReleaseWorkers)
+    assert release.managed_fields == (
+        other,
+        {"manager": "headrace-scaler", "fieldsV1": {"f:spec": {"f:replicas": {}}}},
+    )
+
+
+def test_edits_by_hand_are_applied_over_but_defaults_and_spellings_are_not() -> None:
+    wanted = rendered(resources={"requests": {"cpu": "1000m"}})
+    found = stored(wanted)
+    pod(found)["containers"][0]["resources"]["requests"]["cpu"] = "1"
+    assert not differs(wanted, found)
+    edited = copy.deepcopy(found)
+    pod(edited)["containers"][0]["image"] = "other"
+    assert differs(wanted, edited)
+    longer = copy.deepcopy(found)
+    pod(longer)["containers"].append({"name": "injected"})
+    assert differs(wanted, longer)
+
+
+def test_what_stays_different_after_it_was_applied_is_not_applied_for_ever() -> None:
+    found = stored(rendered())
+    pod(found)["containers"].append({"name": "injected"})
+    assert plan(seen(found, applied="4")).steps != ()
+    assert plan(seen(found, applied="5")).steps == ()
+
+
+def test_E8_a_new_renderer_alone_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    from headrace_operator import render
+
+    old = stored(rendered())
+
+    def template_v2(*args: Any) -> dict[str, Any]:
+        template = render.RENDERERS[1](*args)
+        template["spec"]["priorityClassName"] = "new"
+        return template
+
+    both = {1: render.RENDERERS[1], 2: template_v2}
+    monkeypatch.setattr(render, "RENDERERS", both)
+    assert plan(seen(old)).steps == ()
+    (apply,) = plan(seen(old, spec=queue(workers={**WORKERS, "concurrency": 8}, status=known()))).steps
+    assert isinstance(apply, steps.ApplyWorkers)
+    assert apply.body["metadata"]["annotations"][RENDERER] == "2"
+    assert apply.body["metadata"]["annotations"][RENDERED] != old["metadata"]["annotations"][RENDERED]
+
+
+def test_E9_a_deployment_of_somebody_else_is_left_alone() -> None:
+    planned = plan(seen(stored(rendered(image="theirs")), "foreign"))
+    assert planned.steps == ()
+    assert planned.stalled is not None
+    assert planned.stalled.reason is Reason.WORKERS_CONFLICT
+    dying = plan(seen(stored(rendered()), "dying"))
+    assert dying.steps == ()
+    assert dying.stalled is None
+    assert dying.look_ms == 1000
+
+
+def test_removed_workers_are_deleted_only_if_they_are_ours() -> None:
+    spec = queue(status=known())
+    assert plan(seen(stored(rendered()), spec=spec)).steps == (steps.DeleteWorkers("mail-workers", "d1"),)
+    assert plan(seen(stored(rendered()), "foreign", spec=spec)).steps == ()
+
+
+def test_availability_is_told_with_its_cause() -> None:
+    def told(replicas: int, **status: Any) -> tuple[bool, Reason]:
+        body = stored(rendered(), replicas) | {"status": status}
+        condition = workers_condition(seen(body))
+        assert condition is not None
+        return condition[0], condition[1].reason
+
+    assert told(2, availableReplicas=2) == (True, Reason.AVAILABLE)
+    assert told(2, availableReplicas=1) == (False, Reason.WORKERS_STARTING)
+    assert told(0) == (True, Reason.SCALED_TO_ZERO)
+    failure = {"type": "ReplicaFailure", "status": "True", "message": "exceeded quota"}
+    assert told(1, conditions=[failure]) == (False, Reason.REPLICA_FAILURE)
