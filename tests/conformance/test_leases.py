@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from headrace.errors import InvalidInput
 from headrace.stores.base import MAX_BATCH, Failure, Release, Settled, Store
 from tests.conformance.conftest import Advance
 from tests.conformance.steps import (
@@ -171,6 +174,23 @@ async def test_a_lease_may_be_shortened(store: Store, advance: Advance) -> None:
     assert await store.renew(ref(), settled(claim), 20) == []
     await advance(20)
     assert await store.recover(ref()) == 1
+
+
+async def test_no_call_takes_more_than_the_batch_limit(store: Store) -> None:
+    await created(store)
+    await enqueue(store, "a")
+    lease = settled(await Worker(store).claim())[0]
+    calls = [
+        store.ack(ref(), [lease] * (MAX_BATCH + 1)),
+        store.fail(ref(), [Failure(*lease, None, "boom")] * (MAX_BATCH + 1)),
+        store.release(ref(), [Release(*lease)] * (MAX_BATCH + 1)),
+        store.renew(ref(), [lease] * (MAX_BATCH + 1), LONG_MS),
+        Worker(store, "other").claim(acks=[lease] * (MAX_BATCH + 1)),
+    ]
+    for call in calls:
+        with pytest.raises(InvalidInput, match="at most 1000 in one call"):
+            await call
+    assert await sizes(store) == {"leased": 1}
 
 
 async def test_leases_are_settled_up_to_the_batch_limit(store: Store) -> None:
