@@ -1,0 +1,338 @@
+"""Replays of the model on a real store.
+
+A walk through the model is done again with the store's own steps: producers, workers and the network call the store
+as the model says, while promoters and keepers are the coroutines of `headrace.lifecycle`, let go one call at a time.
+After every step the reply, the topology and what each partition holds must be those of the model.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, NamedTuple, cast
+
+from headrace import lifecycle
+from headrace.envelope import encode_body
+from headrace.errors import HeadraceError
+from headrace.ids import encode_id
+from headrace.settings import QueueSettings
+from headrace.stores import base
+from headrace.topology import PartitionRef
+from headrace.topology import Topology as StoredTopology
+from headrace.topology import Version as StoredVersion
+from tests.simulation.sequences import Keeper, KeeperState, Promoter, PromoterState
+from tests.simulation.values import Call, Counts, Leased, Moved, Ref, Reply, Topology
+from tests.simulation.world import Model, Step, World
+
+QUEUE = "emails"
+LONG_MS = 3_600_000
+PATIENCE = 20.0
+
+Advance = Callable[[int], Awaitable[None]]
+
+
+class Walked(NamedTuple):
+    """A step of a walk and the states around it."""
+
+    before: World
+    step: Step
+    after: World
+
+
+def walk(model: Model, seed: int, most: int) -> list[Walked]:
+    """Return a random walk from the initial state: at most ``most`` steps, each of which changes something."""
+    rng = random.Random(seed)
+    world = model.initial()
+    steps: list[Walked] = []
+    while len(steps) < most:
+        ways = [(step, after) for step, after in model.successors(world) if after != world]
+        if not ways:
+            break
+        step, after = rng.choice(ways)
+        steps.append(Walked(world, step, after))
+        world = after
+    return steps
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """A call that a lifecycle coroutine wants to make, and where it waits for the reply."""
+
+    method: str
+    arguments: tuple[Any, ...]
+    reply: asyncio.Future[Any]
+
+
+class _Stepped:
+    """A coroutine of `headrace.lifecycle` whose every call of the store waits for its turn."""
+
+    def __init__(self, sequence: Callable[[base.Store], Coroutine[Any, Any, Any]]) -> None:
+        self._requests: asyncio.Queue[_Request] = asyncio.Queue()
+        self._task = asyncio.ensure_future(sequence(cast(base.Store, self)))
+
+    def __getattr__(self, method: str) -> Callable[..., Awaitable[Any]]:
+        async def call(*arguments: Any) -> Any:
+            request = _Request(method, arguments, asyncio.get_running_loop().create_future())
+            self._requests.put_nowait(request)
+            return await request.reply
+
+        return call
+
+    async def next(self) -> _Request:
+        """Return the next call it wants to make; fail if it ended instead."""
+        wanted = asyncio.ensure_future(self._requests.get())
+        async with asyncio.timeout(PATIENCE):
+            await asyncio.wait([wanted, self._task], return_when=asyncio.FIRST_COMPLETED)
+        if not wanted.done():
+            wanted.cancel()
+            raise AssertionError(f"the sequence ended before the model's: {self._task}")
+        return wanted.result()
+
+    async def ended(self) -> None:
+        """Wait for its end; an error of Headrace is an end like any other."""
+        async with asyncio.timeout(PATIENCE):
+            await asyncio.wait([self._task])
+        error = self._task.exception()
+        if error is not None and not isinstance(error, HeadraceError):
+            raise error
+
+    async def kill(self) -> None:
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+
+class Replay:
+    """Does the steps of a walk on ``store``, which is empty. ``advance`` lets its clock go on by some ms."""
+
+    def __init__(self, model: Model, store: base.Store, advance: Advance) -> None:
+        self.model = model
+        self.store = store
+        self._advance = advance
+        self._sequences: dict[int, _Stepped] = {}
+
+    async def run(self, steps: list[Walked]) -> None:
+        """Do every step and compare; raise AssertionError at the first difference."""
+        if self.model.setting.first:
+            await lifecycle.promote(self.store, QUEUE, *self.model.setting.first)
+        try:
+            for walked in steps:
+                await self._step(walked)
+                await self._compare(walked.after)
+        finally:
+            for sequence in self._sequences.values():
+                await sequence.kill()
+
+    async def _step(self, walked: Walked) -> None:
+        step = walked.step
+        role = self.model.roles[step.actor] if step.actor >= 0 else None
+        if step.fate == "expires":
+            await self._expire(walked)
+        elif step.fate == "crashes":
+            if sequence := self._sequences.pop(step.actor, None):
+                await sequence.kill()
+        elif step.fate in ("late", "sleeps"):
+            pass  # the store has not seen it yet, or never will
+        elif isinstance(role, Promoter | Keeper):
+            await self._sequence_step(walked)
+        else:
+            assert await self._call(step.call) == _comparable(step.call, step.reply, self.model)
+
+    async def _expire(self, walked: Walked) -> None:
+        """End the leases of one token only: shorten them, and let that time pass."""
+        call = walked.step.call
+        partition = self.model.machine.at(walked.before.store, call.ref)
+        assert partition is not None
+        assert call.token is not None
+        leases = [self._settled(job.uid, call.token) for job in partition.jobs if job.token == call.token]
+        assert await self.store.renew(_ref(call.ref), leases, 1) == []
+        await self._advance(2)
+
+    # ---- sequences of headrace.lifecycle ---------------------------------------------------------------------------
+
+    async def _sequence_step(self, walked: Walked) -> None:
+        step, number = walked.step, walked.step.actor
+        before, after = walked.before.actors[number], walked.after.actors[number]
+        if number not in self._sequences:
+            self._sequences[number] = _Stepped(self._sequence(walked))
+        request = await self._sequences[number].next()
+        assert (request.method, *_essence(request.arguments)) == _expected(step.call)
+        reply = await getattr(self.store, request.method)(*request.arguments)
+        if isinstance(reply, base.Counts):
+            assert isinstance(step.reply, Counts)
+            reply = _at_time(reply, clients_may_retry=step.reply.may_retry)
+            assert (reply.state, reply.dead) == (step.reply.state, step.reply.dead)
+        elif isinstance(step.reply, Topology) or step.reply is None:
+            assert reply == (stored(step.reply) if step.reply else None)
+        else:
+            assert reply == step.reply
+        request.reply.set_result(reply)
+        if _over(before, after):
+            await self._sequences.pop(number).ended()
+
+    def _sequence(self, walked: Walked) -> Callable[[base.Store], Coroutine[Any, Any, Any]]:
+        """Return the coroutine whose first call is this step."""
+        number, topology = walked.step.actor, walked.before.store.topology
+        role, local = self.model.roles[number], walked.before.actors[number]
+        if isinstance(role, Promoter):
+            assert isinstance(local, PromoterState)
+            version, partitions = role.tasks[local.task]
+            return lambda store: lifecycle.promote(store, QUEUE, version, partitions)
+        assert topology is not None
+        task, chosen = self._task(walked)
+        if task == "complete":
+            return lambda store: lifecycle.complete(store, QUEUE, chosen)
+        if task == "finish":
+            return lambda store: lifecycle.promote(store, QUEUE, topology.active, topology.partitions)
+        return lambda store: lifecycle.configure(store, QUEUE, settings(topology.settings + (task == "configure")))
+
+    def _task(self, walked: Walked) -> tuple[str, int]:
+        """Return what a keeper begins with this step: among its moves, the one that leads there."""
+        number, world = walked.step.actor, walked.before
+        role = self.model.roles[number]
+        for move in role.moves(world.actors[number], world.store):
+            store, reply = self.model.machine.apply(world.store, move.call)
+            if (store, role.reply(move.local, move.call, reply)) == (walked.after.store, walked.after.actors[number]):
+                assert isinstance(move.local, KeeperState)
+                return move.local.task, move.local.version
+        raise AssertionError(f"no move of {role.name} leads there")
+
+    # ---- single calls ----------------------------------------------------------------------------------------------
+
+    async def _call(self, call: Call) -> object:
+        """Make a call of a producer, a worker or whoever undoes; the reply in comparable form."""
+        store, ref = self.store, _ref(call.ref)
+        match call.method:
+            case "read_topology":
+                return await store.read_topology(QUEUE)
+            case "settle":
+                return await store.settle(ref, _stored(call))
+            case "discard":
+                return await store.discard(ref)
+            case "probe":
+                nonce = _nonce(call) if call.nonce else b""
+                return (await store.probe(ref, _stored(call), [(self._key(call.uid), nonce)]))[0]
+            case "enqueue":
+                job = base.NewJob(self._key(call.uid), 0, encode_body("send", call.uid))
+                reply = await store.enqueue(ref, call.number, _nonce(call), [job])
+                if isinstance(reply, base.Moved):
+                    return reply
+                return "existing" if reply.existing else "accepted"
+            case "claim":
+                acks = [self._settled(*settled) for settled in call.settled]
+                claim = await store.claim(ref, *_worker(call), 100, LONG_MS, acks)
+                return sorted(job.key for job in claim.jobs), claim.gone
+            case "resume":
+                claim = await store.resume(ref, *_worker(call), LONG_MS)
+                return sorted(job.key for job in claim.jobs), claim.gone
+            case "ack":
+                return tuple(await store.ack(ref, [self._settled(*settled) for settled in call.settled]))
+            case _:
+                assert call.method == "fail"
+                held = [self._settled(*settled) for settled in call.settled]
+                failures = [base.Failure(key, token, None, "failed for good") for key, token in held]
+                return tuple(await store.fail(ref, failures))
+
+    def _key(self, uid: int) -> bytes:
+        return key(self.model.machine.ids[uid])
+
+    def _settled(self, uid: int, token: tuple[int, int]) -> base.Settled:
+        return base.Settled(self._key(uid), b"w%d:%d" % token)
+
+    # ---- comparison ------------------------------------------------------------------------------------------------
+
+    async def _compare(self, world: World) -> None:
+        topology = world.store.topology
+        assert await self.store.read_topology(QUEUE) == (stored(topology) if topology else None)
+        found = await self.store.counts([_ref(ref) for ref in self.model.machine.refs])
+        for ref, partition, counts in zip(self.model.machine.refs, world.store.partitions, found, strict=True):
+            expected = ("absent", 0, 0, 0)
+            if partition:
+                leased = sum(job.token is not None for job in partition.jobs)
+                expected = (partition.state, len(partition.jobs) - leased, leased, len(partition.dead))
+            assert (counts.state, counts.ready, counts.leased, counts.dead) == expected, f"partition {ref}"
+            assert counts.live == counts.ready + counts.leased
+
+
+def settings(number: int) -> QueueSettings:
+    """Return settings that are told apart by their number."""
+    return QueueSettings.model_validate({"timeout_ms": 1000 * number} if number else {})
+
+
+def stored(topology: Topology) -> StoredTopology:
+    """Return the real topology that a topology of the model stands for."""
+    versions = {
+        v.number: StoredVersion(v.partitions, cast(Any, v.state))  # the model's states are plain text
+        for v in topology.versions
+    }
+    return StoredTopology(
+        QUEUE, topology.epoch, topology.active, topology.highest, versions, {}, settings(topology.settings)
+    )
+
+
+def key(job_id: str) -> bytes:
+    return base.LANE + encode_id(job_id)
+
+
+def _stored(call: Call) -> StoredTopology:
+    assert call.topology is not None
+    return stored(call.topology)
+
+
+def _ref(ref: Ref | None) -> PartitionRef:
+    return PartitionRef(QUEUE, *(ref or (0, 0)))
+
+
+def _nonce(call: Call) -> bytes:
+    assert call.nonce is not None
+    return b"%d/%d" % call.nonce
+
+
+def _worker(call: Call) -> tuple[str, int]:
+    assert call.token is not None
+    return f"w{call.token.worker}", call.token.seq
+
+
+def _comparable(call: Call, reply: Reply, model: Model) -> object:
+    if isinstance(reply, Topology):
+        return stored(reply)
+    if isinstance(reply, Moved):
+        return base.Moved(cast(Any, reply.state), stored(reply.successor) if reply.successor else None)
+    if isinstance(reply, Leased):
+        return sorted(key(model.machine.ids[uid]) for uid in reply.uids), reply.gone
+    return reply
+
+
+def _essence(arguments: tuple[Any, ...]) -> tuple[object, ...]:
+    """Return what matters of a call's arguments: not the queue, which is always the same."""
+    return tuple(argument for argument in arguments if argument != QUEUE)
+
+
+def _expected(call: Call) -> tuple[object, ...]:
+    match call.method:
+        case "read_topology":
+            return (call.method,)
+        case "write_topology":
+            return (call.method, call.number, _stored(call))
+        case "install":
+            return (call.method, _ref(call.ref), _stored(call), call.number)
+        case "settle" | "mark":
+            return (call.method, _ref(call.ref), _stored(call))
+        case _:
+            return (call.method, _ref(call.ref))
+
+
+def _at_time(counts: base.Counts, *, clients_may_retry: bool) -> base.Counts:
+    """Return the counts as read when the clients' retry time is over, or not yet."""
+    if counts.marked_at is None:
+        return counts
+    return counts._replace(now=counts.marked_at + (0 if clients_may_retry else lifecycle.CLIENT_RETRY_MS))
+
+
+def _over(before: object, after: object) -> bool:
+    """Whether a promoter or keeper has come to the end of its task."""
+    if isinstance(before, PromoterState) and isinstance(after, PromoterState):
+        return after.task > before.task
+    assert isinstance(after, KeeperState)
+    return not after.task
