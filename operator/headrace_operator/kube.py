@@ -47,8 +47,8 @@ def load_configuration() -> kubernetes.client.Configuration:
     Raises kubernetes.config.ConfigException if there is neither.
     """
     configuration = kubernetes.client.Configuration()
-    if os.environ.get("KUBECONFIG"):
-        kubernetes.config.load_kube_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+    if path := os.environ.get("KUBECONFIG"):
+        kubernetes.config.load_kube_config(path, client_configuration=configuration)  # type: ignore[no-untyped-call]
     else:
         kubernetes.config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
     configuration.retries = False

@@ -113,6 +113,7 @@ async def run(settings: OperatorSettings, stop: asyncio.Event | None = None) -> 
         for part in parts:
             part.cancel()
         await asyncio.gather(*parts, return_exceptions=True)
+        await connections.close()
         stop_watching.set()
         await watching
         for part in done:

@@ -28,7 +28,6 @@ from headrace_operator.reasons import Finding, Reason
 
 REDIS_SECONDS = 15.0
 """Longest time that reading one queue from Redis may take."""
-_UNENDED_PROMOTED = ("Active", "Draining", "Drained")
 
 
 class Observer:
@@ -57,7 +56,18 @@ class Observer:
         owner = {"cluster": self._cluster, "namespace": namespace, "name": name, "uid": queue.uid}
         memory = self._memory.of(queue.uid)
         backend, store = await self._backend(queue, versions, owner)
-        seen = Observed(queue, versions, backend, workers, owner, self._now(), memory.settled_epoch, memory.applied)
+        account = await self._kube.find(f"{core('serviceaccounts', namespace)}/{workers_name(name)}")
+        seen = Observed(
+            queue,
+            versions,
+            backend,
+            workers,
+            owner,
+            self._now(),
+            memory.settled_epoch,
+            memory.applied,
+            account is not None,
+        )
         return seen, store
 
     async def _versions(self, queue: QueueObject) -> tuple[QueueVersionObject, ...]:
@@ -140,11 +150,11 @@ def _queue_version(body: Body, queue: QueueObject) -> QueueVersionObject | None:
 def _worth_counting(
     queue: QueueObject, versions: tuple[QueueVersionObject, ...], topology: Topology | None
 ) -> dict[int, int]:
-    """Return versions with their partitions: those of the topology, and those that should be in it."""
+    """Return versions with their partitions: those of the topology, those that should be in it, and those to come."""
     wanted = {} if topology is None else {n: version.partitions for n, version in topology.versions.items()}
     for version in versions:
-        phase = version.status.phase
-        if phase in _UNENDED_PROMOTED or (topology is None and phase not in ENDED):
+        coming = queue.spec is not None and version.version == queue.spec.version
+        if version.ownership == "ours" and (coming or version.status.phase not in ENDED):
             wanted[version.version] = max(version.spec.partitions, wanted.get(version.version, 0))
     status = queue.status
     if topology is None and status.active_version is not None and status.active_partitions is not None:

@@ -140,7 +140,8 @@ class Observed:
 
     ``owner``: how this Queue signs the topology (cluster, namespace, name, uid). ``settled_epoch``: the epoch up to
     which this process has made all partitions agree with the topology. ``applied``: resourceVersion of the Deployment
-    after which applying the same again changed nothing.
+    after which applying the same again changed nothing. ``has_account``: whether there is a ServiceAccount of the name
+    that the workers get.
     """
 
     queue: QueueObject
@@ -151,6 +152,7 @@ class Observed:
     now: datetime
     settled_epoch: int | None = None
     applied: str | None = None
+    has_account: bool = True
 
 
 @dataclass(frozen=True, slots=True)

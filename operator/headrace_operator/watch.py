@@ -48,8 +48,8 @@ class Changes:
 def make_registry(add: Add, healthy: Callable[[], None], started: Callable[[], None]) -> kopf.OperatorRegistry:
     """Return the handlers.
 
-    ``add`` takes the Queues to look at, ``healthy`` raises if the operator is not well, ``started`` is called once
-    kopf has started.
+    ``add`` takes the Queues to look at, ``healthy`` raises if the operator is not well, ``started`` is called when
+    kopf has started, and perhaps again later.
     """
     registry = kopf.OperatorRegistry()
     queues, versions = Changes(), Changes()
@@ -67,11 +67,12 @@ def make_registry(add: Add, healthy: Callable[[], None], started: Callable[[], N
         settings.posting.enabled = False
         # It strips its finalizer from whatever it sees; this one is on no object.
         settings.persistence.finalizer = f"{GROUP}/unused"
-        started()
 
     @kopf.on.login(registry=registry)
     async def login(**_: Any) -> kopf.ConnectionInfo:
-        return await asyncio.to_thread(connection_info)
+        access = await asyncio.to_thread(connection_info)
+        started()  # not at start-up: kopf sets its signal handlers only after that has begun
+        return access
 
     @kopf.on.event(GROUP, API_VERSION, "queues", registry=registry)
     async def queue_changed(type: str | None, body: Body, **_: Any) -> None:

@@ -28,7 +28,7 @@
   {{- end }}
 - apiGroups: [""]
   resources: [serviceaccounts]
-  verbs: [create]
+  verbs: [get, create]
 - apiGroups: [""]
   resources: [events]
   verbs: [create, patch]

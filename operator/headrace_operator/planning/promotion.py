@@ -52,18 +52,16 @@ def promotion(case: Case) -> tuple[list[Step], Finding | None]:
         return [], finding
     if target.spec.partitions != spec.partitions:
         # An earlier wish for this number, withdrawn before it was promoted.
-        return [
-            Discard(target.version, target.spec.partitions),
-            DeleteQueueVersion(target.name, target.uid),
-        ], None
+        left = discard(case, target)
+        return left or [DeleteQueueVersion(target.name, target.uid)], None
     if target.ownership == "orphan":
         return [AdoptQueueVersion(target.name, target.uid)], None
+    counts = case.backend.counts.get(spec.version, {})
+    if len(counts) < spec.partitions or any(count.state == "absent" for count in counts.values()):
+        return [Provision(topology, spec.version, spec.partitions)], None
     if target.status.phase != "Provisioned":
         provisioned = QueueVersionStatus(observed_generation=1, phase="Provisioned")
-        return [
-            Provision(topology, spec.version, spec.partitions),
-            ReportQueueVersion(target.name, provisioned),
-        ], None
+        return [ReportQueueVersion(target.name, provisioned)], None
     if topology is not None:
         if finding := _gate(case, topology):
             return [], finding
@@ -72,6 +70,14 @@ def promotion(case: Case) -> tuple[list[Step], Finding | None]:
         was = "the queue takes jobs"
     event = normal(Reason.PROMOTED, f"v{spec.version} with {spec.partitions} partitions is active; {was}")
     return [Promote(spec.version, spec.partitions, spec.settings(), case.seen.owner, event=event)], None
+
+
+def discard(case: Case, version: QueueVersionObject) -> list[Step]:
+    """Return the step that removes the partitions of a version that will not be promoted; empty if none is left."""
+    counts = case.backend.counts.get(version.version, {})
+    if all(count.state == "absent" or count.live for count in counts.values()):
+        return []
+    return [Discard(version.version, version.spec.partitions)]
 
 
 def _gate(case: Case, topology: Topology) -> Finding | None:

@@ -9,12 +9,12 @@ from headrace_operator.api.queue_status import Phase
 from headrace_operator.api.queue_version import QueueVersionStatus
 from headrace_operator.observed import Case, QueueVersionObject
 from headrace_operator.planning.drain import drained
+from headrace_operator.planning.promotion import discard
 from headrace_operator.reasons import Reason, normal
 from headrace_operator.steps import (
     AdoptQueueVersion,
     CreateQueueVersion,
     DeleteQueueVersion,
-    Discard,
     ReportQueueVersion,
     Step,
 )
@@ -78,7 +78,9 @@ def _keep(case: Case, topology: Topology, version: QueueVersionObject) -> Iterat
         return
     event = None
     if status.phase == "Superseded":
-        yield Discard(version.version, version.spec.partitions)
+        if left := discard(case, version):
+            yield from left
+            return
         event = normal(Reason.SUPERSEDED, f"v{version.version} will not be promoted")
     yield ReportQueueVersion(version.name, status, event=event)
 

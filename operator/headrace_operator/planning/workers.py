@@ -33,22 +33,20 @@ def workers(case: Case) -> tuple[list[Step], Finding | None]:
         return [], _in_the_way(name, found)
 
     account: list[Step] = []
-    if spec.workers.service_account_name is None:
+    if spec.workers.service_account_name is None and not case.seen.has_account:
         account = [CreateServiceAccount(render_service_account(case.queue))]
     if found is None:
         # Without the hash, so that it is applied next: only then the applier owns what it applies.
         body = _unsigned(render_deployment(case.queue, spec.workers, case.backend, None))
         return [*account, CreateWorkers(body)], None
 
-    steps: list[Step] = []
+    steps = account
     wanted = render_deployment(case.queue, spec.workers, case.backend, found.body)
     metadata = found.body["metadata"]
     if differs(wanted, found.body) and metadata["resourceVersion"] != case.seen.applied:
-        steps += [*account, ApplyWorkers(wanted, metadata["uid"])]
+        steps.append(ApplyWorkers(wanted, metadata["uid"]))
     elif released := _released(metadata.get("managedFields", [])):
         steps.append(ReleaseWorkers(name, released, metadata["resourceVersion"]))
-    elif replica_failure(found.body) is not None:
-        steps += account
     replicas = spec.scaling.desired()
     if not steps and replicas is not None and replicas != found.replicas:
         event = normal(Reason.SCALED, f"{name}: {found.replicas} -> {replicas} replicas ({_why(spec.scaling)})")

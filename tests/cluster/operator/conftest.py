@@ -13,7 +13,7 @@ from tests.cluster.operator.process import OperatorProcess
 from tests.cluster.operator.queues import Queues
 from tests.services.redis import RedisServer, RedisServers
 
-ROOT = Path(__file__).resolve().parents[3]
+CHART = Path(__file__).resolve().parents[3] / "charts" / "headrace"
 HELM_NAMESPACE = "headrace-system"
 
 
@@ -26,7 +26,7 @@ def installed(cluster: LocalCluster) -> str:
     watched = f"watched-{uuid.uuid4().hex[:8]}"
     cluster.kubectl("create", "namespace", watched)
     cluster.helm(
-        *("install", "headrace", str(ROOT / "charts/headrace"), "--namespace", HELM_NAMESPACE, "--create-namespace"),
+        *("install", "headrace", str(CHART), "--namespace", HELM_NAMESPACE, "--create-namespace"),
         *("--set", f"watchNamespaces={{{watched}}}", "--wait", "--timeout", "60s"),
     )
     return watched

@@ -79,9 +79,13 @@ def test_kubectl_shows_the_state_and_waits_for_it(queues: Queues, cluster: Local
         "WORKERS",
         "AGE",
     ]
-    shown = cluster.wait_for(
-        lambda: (seen := row("--output=wide")).get("WAITING") == "3" and seen, 60, what="3 waiting jobs shown"
-    )
+    shown: dict[str, str] = {}
+
+    def all_shown() -> bool:
+        shown.update(row("--output=wide"))
+        return shown.get("WAITING") == "3"
+
+    cluster.wait_for(all_shown, 60, what="3 waiting jobs shown")
     assert (shown["READY"], shown["VERSION"], shown["ACTIVE"], shown["PARTS"]) == ("True", "1", "1", "4")
     assert (shown["WORKERS"], shown["DRAINING"], shown["REASON"]) == ("1", "False", "Ready")
     assert re.fullmatch(r"\d+[smh].*", shown["OLDEST"])

@@ -13,8 +13,6 @@ from typing import Any
 import pytest
 
 from headrace import App, Context, Dead, JobSpec, Retry, RetryPolicy, Snooze, Store
-from headrace.lifecycle import configure
-from headrace.settings import QueueSettings
 from headrace.stores.base import NewJob
 from headrace.topology import PartitionRef
 from tests.integration.worker.support import QUEUE, Faulty, empty, eventually, only_job, put, queue, sizes, working
@@ -143,146 +141,6 @@ async def test_J16_a_handler_that_calls_exit_fails_its_run_only(store: Store) ->
     assert calls == [0, 1]
 
 
-async def test_J16_a_run_that_times_out_is_cancelled_and_counts_as_failed(store: Store) -> None:
-    app, cancelled = App(), []
-
-    @app.handler("slow")
-    async def slow(ctx: Context, payload: Any) -> None:
-        try:
-            await asyncio.sleep(60)
-        except asyncio.CancelledError:
-            cancelled.append((ctx.cancelled, ctx.lost))
-            raise
-
-    producer = await queue(store)
-    await put(producer, "slow", [None], timeout=0.1, max_retries=1)
-    async with working(app, store, retry=RetryPolicy(strategy="linear", base_ms=200, cap_ms=200)) as running:
-        await eventually(lambda: running.told.outcomes["retried"])
-        assert cancelled == [(True, False)]
-        await running.stop()
-    job = await only_job(store)
-    assert (job.attempt, job.last_error) == (1, "timed out after 100 ms")
-    assert job.history[0].status == "timed out"
-
-
-async def test_J16_a_handler_that_ignores_its_timeout_keeps_its_slot_until_it_ends(
-    store: Store, caplog: pytest.LogCaptureFixture
-) -> None:
-    app, stubborn_ends, order = App(), asyncio.Event(), []
-
-    @app.handler("stubborn")
-    async def stubborn(ctx: Context, payload: Any) -> None:
-        while not stubborn_ends.is_set():
-            try:
-                await stubborn_ends.wait()
-            except asyncio.CancelledError:
-                order.append("ignored")
-
-    @app.handler("next")
-    async def following(ctx: Context, payload: Any) -> None:
-        order.append("next")
-
-    producer = await queue(store)
-    await put(producer, "stubborn", [None], timeout=0.1, max_retries=0)
-    async with working(app, store, concurrency=1, timeout_grace_ms=100) as running:
-        await eventually(lambda: dead_letters(store))  # recorded although the code goes on
-        await put(producer, "next", [None])
-        assert await sizes(store) == {"dead": 1, "ready": 1}
-        assert order == ["ignored"]
-        stubborn_ends.set()
-        await eventually(lambda: running.told.outcomes == {"dead": 1, "succeeded": 1})
-    assert order == ["ignored", "next"]
-    assert "(stubborn) timed out after 100 ms and goes on" in caplog.text
-
-
-async def test_J16_QB6_a_plain_function_is_told_of_its_timeout_and_keeps_its_slot(store: Store) -> None:
-    app, may_end, order = App(), threading.Event(), []
-
-    @app.handler("slow")
-    def slow(ctx: Context, payload: Any) -> None:
-        while not ctx.cancelled:
-            time.sleep(0.005)
-        order.append("told")
-        may_end.wait(20)
-
-    @app.handler("next")
-    def following(ctx: Context, payload: Any) -> None:
-        order.append("next")
-
-    producer = await queue(store)
-    await put(producer, "slow", [None], timeout=0.1, max_retries=0)
-    async with working(app, store, concurrency=1) as running:
-        await eventually(lambda: dead_letters(store))
-        await put(producer, "next", [None])
-        await eventually(lambda: order == ["told"])
-        assert await sizes(store) == {"dead": 1, "ready": 1}
-        may_end.set()
-        await eventually(lambda: running.told.outcomes == {"dead": 1, "succeeded": 1})
-    assert order == ["told", "next"]
-
-
-async def test_a_result_that_comes_after_the_timeout_does_not_count(store: Store) -> None:
-    app = App()
-
-    @app.handler("late")
-    async def late(ctx: Context, payload: Any) -> str:
-        try:
-            await asyncio.sleep(60)
-        except asyncio.CancelledError:
-            return "done after all"
-        return ""
-
-    producer = await queue(store)
-    await put(producer, "late", [None], timeout=0.05, max_retries=0)
-    async with working(app, store) as running:
-        await eventually(lambda: running.told.outcomes == {"dead": 1})
-
-
-async def test_M12_timeouts_come_from_the_job_then_the_queue_then_the_handler_then_the_worker(store: Store) -> None:
-    app, given = App(), {}
-
-    @app.handler("with", timeout=7)
-    async def with_timeout(ctx: Context, payload: Any) -> None:
-        given[payload] = round(ctx.remaining())
-
-    @app.handler("without")
-    async def without_timeout(ctx: Context, payload: Any) -> None:
-        given[payload] = round(ctx.remaining())
-
-    producer = await queue(store)
-    async with working(app, store, timeout_ms=9_000):
-        await put(producer, "with", ["handler"])
-        await put(producer, "without", ["worker"])
-        await put(producer, "with", ["job"], timeout=3)
-        await eventually(lambda: given == {"handler": 7, "worker": 9, "job": 3})
-    await configure(store, QUEUE, QueueSettings(timeout_ms=5_000))
-    given.clear()
-    async with working(app, store, timeout_ms=9_000):
-        await put(producer, "with", ["queue"])
-        await put(producer, "with", ["job"], timeout=3)
-        await eventually(lambda: given == {"queue": 5, "job": 3})
-
-
-async def test_a_running_worker_follows_the_live_settings_of_its_queue(store: Store) -> None:
-    app, given = App(), []
-
-    @app.handler("looks")
-    async def looks(ctx: Context, payload: Any) -> None:
-        given.append(round(ctx.remaining()))
-
-    producer = await queue(store)
-    async with working(app, store):
-        await put(producer, "looks", [None])
-        await eventually(lambda: given == [30])
-        await configure(store, QUEUE, QueueSettings(timeout_ms=5_000))
-
-        async def new_value() -> bool:
-            await put(producer, "looks", [None])
-            return given[-1] == 5
-
-        await eventually(new_value)
-
-
 async def test_Retry_says_when_but_not_for_ever(store: Store) -> None:
     app, runs = App(), []
 
@@ -333,7 +191,7 @@ async def test_Snooze_puts_a_job_off_without_an_attempt(store: Store, form: str)
     assert runs[1][1] - runs[0][1] >= 0.25
 
 
-async def test_QK1_an_unknown_type_is_left_for_a_worker_that_knows_it(
+async def test_J15_QK1_M9_an_unknown_type_is_left_for_a_worker_that_knows_it(
     store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     old, new, ran = App(), App(), []
@@ -350,8 +208,9 @@ async def test_QK1_an_unknown_type_is_left_for_a_worker_that_knows_it(
     await put(producer, "new", [None])
     await put(producer, "known", [None])
     async with working(old, store) as first:
-        await eventually(lambda: first.told.outcomes["unknown_type"] >= 2)
+        await eventually(lambda: first.told.outcomes == {"parked": 1, "succeeded": 1})
         assert ran == [("known", 0)]
+        assert await sizes(store) == {"parked": 1}
         assert caplog.text.count("no handler here for type 'new'") == 1
         async with working(new, store):
             await eventually(lambda: ran == [("known", 0), ("new", 0)])
@@ -452,3 +311,15 @@ async def test_unexpected_errors_are_logged_once_per_interval(store: Store, capl
             assert running.told.outcomes == {"succeeded": 1}
     assert ran == [1]
     assert caplog.text.count("RuntimeError: a defect") == 1
+
+
+async def test_a_plain_function_that_returns_a_coroutine_is_told_what_is_wrong(store: Store) -> None:
+    app = App()
+
+    async def inner(ctx: Context, payload: Any) -> None: ...
+
+    app.handler("wrapped", retry=AT_ONCE)(lambda ctx, payload: inner(ctx, payload))
+    producer = await queue(store)
+    await put(producer, "wrapped", [None], max_retries=1)
+    async with working(app, store) as running:
+        await eventually(lambda: running.told.outcomes == {"retried": 1, "dead": 1})

@@ -18,7 +18,6 @@ from headrace.envelope import decode_record
 from headrace.ids import decode_id
 from headrace.job import Job
 from headrace.stores.base import Claim, Claimed, Settled, Store
-from headrace.topology import PartitionRef
 from headrace.worker.deadlines import Deadlines
 from headrace.worker.leases import Batch, Ending, Execution, LeaseTable, State
 from headrace.worker.metrics import Metrics
@@ -38,7 +37,6 @@ from headrace.worker.settlements import Settlements
 log = logging.getLogger("headrace.worker")
 
 UNKNOWN_LOG_INTERVAL = 60.0
-DECLINED_SECONDS = 5.0
 
 
 class Executor:
@@ -75,7 +73,6 @@ class Executor:
         self._checks: set[asyncio.Task[None]] = set()
         self._deadlines = Deadlines(self.running, self._expired)
         self._unknown_logged: dict[str, float] = {}
-        self._declined: dict[PartitionRef, float] = {}
         self._stopping = False
         self._in_doubt = 0
         self.on_free: Callable[[], None] | None = None
@@ -143,23 +140,12 @@ class Executor:
     def _unknown_type(self, execution: Execution) -> None:
         job = execution.job
         now = time.monotonic()
-        self._declined[execution.batch.ref] = now
         if now - self._unknown_logged.get(job.type, float("-inf")) >= UNKNOWN_LOG_INTERVAL:
             self._unknown_logged[job.type] = now
             log.warning(
                 "queue %s: no handler here for type %r; its jobs wait for a worker that has one", job.queue, job.type
             )
         self._settlements.end(execution, PARKED)
-
-    def declined_lately(self, ref: PartitionRef) -> bool:
-        """Whether jobs of this partition were handed back in the last 5 s because their type is unknown here."""
-        at = self._declined.get(ref)
-        if at is None:
-            return False
-        if time.monotonic() - at > DECLINED_SECONDS:
-            del self._declined[ref]
-            return False
-        return True
 
     # ---- running ----------------------------------------------------------------------------------------------------
 
@@ -389,7 +375,10 @@ _NO_HANDLER = Handler("", _not_called, is_async=False)
 def _call_plain(call: Callable[[Execution, Any], object], execution: Execution, payload: Any) -> BaseException | None:
     """Run a plain handler in its thread; the error is returned, since a future cannot hold every kind of it."""
     try:
-        call(execution, payload)
+        returned = call(execution, payload)
     except BaseException as error:
         return error
+    if inspect.iscoroutine(returned):
+        returned.close()
+        return TypeError("the handler returned a coroutine and is not an async def; register the async def itself")
     return None

@@ -123,7 +123,7 @@ class Worker:
                 self.identity,
                 timer_store,
                 policies,
-                Unparker(queue, timer_store, handlers),
+                Unparker(queue, timer_store, handlers, lambda ref: claims.hint(ref)),
                 reachability,
             )
             for queue in settings.queues
@@ -150,7 +150,6 @@ class Worker:
                 claims.rotation.queues[queue],
                 waiter_stores[queue],
                 claims,
-                executor.declined_lately,
                 reachability,
                 settings.poll_ms / 1000,
                 timers[queue].rearm,
@@ -224,6 +223,8 @@ class Worker:
     # ---- health -----------------------------------------------------------------------------------------------------
 
     def _health_server(self, reachability: Reachability) -> HealthServer:
+        stalled = STALLED_SECONDS + self._settings.poll_ms / 1000
+
         def alive() -> Health:
             blocked = self._keeper.blocked_seconds()
             idle = time.monotonic() - self._claims.cycled_at
@@ -232,7 +233,7 @@ class Worker:
                 # A handler that computes for minutes is no reason for a restart while its lease is worth something.
                 ok = self._keeper.holds_leases()
             else:
-                ok = saturated or reachability.down_since is not None or idle < STALLED_SECONDS
+                ok = saturated or reachability.down_since is not None or idle < stalled
             return Health(ok, {"claim_cycle_age_seconds": round(idle, 1), "loop_blocked_seconds": round(blocked, 1)})
 
         def ready() -> Health:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from headrace.stores.base import MAX_BATCH, Store
 from headrace.topology import PartitionRef
 
 
 class Unparker:
-    """Looks for parked jobs of one queue; looks again only where one was parked since."""
+    """Looks for parked jobs of one queue; looks again only where one was parked since.
 
-    def __init__(self, queue: str, store: Store, types: Iterable[str]) -> None:
+    ``freed`` is called with each partition where jobs became ready, so that this worker claims there at once: a hint
+    alone may reach one that does not know them, which would park them again.
+    """
+
+    def __init__(self, queue: str, store: Store, types: Iterable[str], freed: Callable[[PartitionRef], None]) -> None:
         self._queue = queue
         self._store = store
         self._types = sorted(types)
+        self._freed = freed
         self._looked: dict[PartitionRef, int] = {}
 
     async def look(self) -> int:
@@ -27,6 +32,7 @@ class Unparker:
             for start in range(0, len(self._types), MAX_BATCH):
                 while taken := await self._store.unpark(ref, self._types[start : start + MAX_BATCH]):
                     freed += taken
+                    self._freed(ref)
             self._looked[ref] = parked_at
         self._looked = {ref: at for ref, at in self._looked.items() if ref in parked}
         return freed

@@ -15,7 +15,6 @@ from headrace.worker.parking import Unparker
 from headrace.worker.policies import Policies
 
 TICK_SECONDS = 5.0
-STEP_BACK_SECONDS = 0.02
 
 
 class Waiter:
@@ -26,7 +25,6 @@ class Waiter:
         hints: QueueHints,
         store: Store,
         claims: Claims,
-        declined_lately: Callable[[PartitionRef], bool],
         reachability: Reachability,
         poll_seconds: float,
         rearm: Callable[[], None],
@@ -34,7 +32,6 @@ class Waiter:
         self._hints = hints
         self._store = store
         self._claims = claims
-        self._declined_lately = declined_lately
         self._reachability = reachability
         self._poll_seconds = poll_seconds
         self._rearm = rearm
@@ -43,7 +40,6 @@ class Waiter:
         """Wait for hints until cancelled."""
         backoff = Backoff()
         queue = self._hints.queue
-        stepped_back = False
         while True:
             await self._hints.dry.wait()
             await self._claims.wait_for_capacity()
@@ -51,13 +47,6 @@ class Waiter:
                 continue  # a hint came while all slots were taken
             try:
                 hint = await self._store.wait_hint([queue], self._poll_seconds)
-                if isinstance(hint, PartitionRef) and not stepped_back and self._declined_lately(hint):
-                    # Jobs there have types that are unknown here: another worker may know them, and must not always
-                    # come second. If none takes the hint, it is ours the next time.
-                    stepped_back = True
-                    await self._store.hint(hint)
-                    await asyncio.sleep(STEP_BACK_SECONDS)
-                    continue
                 if isinstance(hint, PartitionRef) and self._claims.capacity() <= 0:
                     # Somebody with a free slot may have it. We keep it in mind too: it is this queue's turn when a
                     # slot of ours becomes free, or a busier queue would always be first.
@@ -70,7 +59,6 @@ class Waiter:
             self._reachability.answered()
             self._claims.cycled_at = time.monotonic()
             if isinstance(hint, PartitionRef):
-                stepped_back = False
                 self._claims.hint(hint)
             elif hint is not None:
                 self._rearm()

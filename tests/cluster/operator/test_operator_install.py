@@ -1,0 +1,79 @@
+"""The operator as Helm installs it: a Pod with a service account of its own, and the rights of its Roles only."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.cluster.cluster import CommandError, LocalCluster
+from tests.cluster.operator import jobs
+from tests.cluster.operator.conftest import CHART, HELM_NAMESPACE
+from tests.cluster.operator.queues import API, Queues, idle_workers
+from tests.services.redis import RedisServer
+
+
+def test_helm_brings_the_operator_up_and_its_rights_suffice(
+    cluster: LocalCluster, installed: str, redis: RedisServer
+) -> None:
+    queues = Queues(cluster, installed)
+    pods = cluster.pods(HELM_NAMESPACE, labels="app.kubernetes.io/name=headrace-operator")
+    assert [pod["spec"]["serviceAccountName"] for pod in pods] == ["headrace"]
+    queues.secret(redis.url)
+    queues.apply("mail", workers=idle_workers())
+    try:
+        queues.wait("mail")
+        jobs.put(redis.url, queues.queue_name("mail"), ["a"])
+        queues.patch("mail", version=2, partitions=8, workers={"concurrency": 3})
+        queues.wait("mail", "Draining", "True")
+        queues.cluster.delete(API, "QueueVersion", "mail-v2", installed)
+        store = jobs.on_store(redis.url, lambda store: jobs.work_off(store, queues.queue_name("mail"), 1))
+        assert store == 1
+        queues.wait("mail", "Draining", "False")
+        queues.wait_versions("mail", {1: "Completed", 2: "Active"})
+        queues.patch("mail", workers=None)
+        cluster.wait_for(lambda: cluster.get("apps/v1", "Deployment", "mail-workers", installed) is None, what="gone")
+        assert {"Promoted", "Completed", "Scaled"} <= queues.events("mail")
+        said = [json.loads(line) for line in cluster.logs(HELM_NAMESPACE, pods[0]["metadata"]["name"]).splitlines()]
+        assert [line for line in said if " 403 " in line["message"] or "exception" in line] == []
+    finally:
+        cluster.delete(API, "Queue", "mail", installed)
+
+
+def test_helm_gives_no_right_outside_of_the_watched_namespaces(cluster: LocalCluster, installed: str) -> None:
+    account = f"system:serviceaccount:{HELM_NAMESPACE}:headrace"
+
+    def may(verb: str, resource: str, namespace: str, name: str = "", group: str = "") -> bool:
+        review = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SubjectAccessReview",
+            "spec": {
+                "user": account,
+                "resourceAttributes": {"verb": verb, "resource": resource, "namespace": namespace, "name": name}
+                | ({"group": group} if group else {}),
+            },
+        }
+        answer = cluster.rest.request("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
+        return bool(answer["status"]["allowed"])
+
+    assert may("get", "secrets", installed)
+    assert not may("list", "secrets", installed)
+    assert not may("get", "secrets", "default")
+    assert not may("create", "pods", installed)
+    assert may("patch", "deployments", installed, group="apps")
+    assert not may("patch", "deployments", "default", group="apps")
+    assert may("get", "namespaces", "kube-system", name="kube-system")
+    assert not may("get", "namespaces", "default", name="default")
+
+
+@pytest.mark.parametrize(
+    ("value", "word"),
+    [
+        ("defaultRedisUrl=redis://:password@redis", "defaultRedisUrl"),
+        ("image.digest=latest", "digest"),
+        ("replicas=2", "replicas"),
+    ],
+)
+def test_values_that_make_no_sense_are_refused(cluster: LocalCluster, value: str, word: str) -> None:
+    with pytest.raises(CommandError, match=word):
+        cluster.helm("template", "x", str(CHART), "--set", value)
