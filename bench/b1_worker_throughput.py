@@ -17,9 +17,7 @@ JOBS = 100_000
 PYTHON_PEERS = ("saq", "arq", "streaq", "rq", "celery")
 REAL = {"1 KB payload": 5, "10 ms sleep": 10, "1 ms CPU": 20}
 """Handlers nearer to real ones, ours only, with the divisor of their number of jobs."""
-SLOWER_PEERS_NOTE = (
-    "Slow peers are given fewer jobs, so that a round takes seconds; a shorter backlog is to their advantage."
-)
+SLOWER_PEERS_NOTE = "Slow peers are given fewer jobs, enough for some seconds a round; figures are rates."
 
 
 def run(rig: Rig) -> Result:

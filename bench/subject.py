@@ -10,20 +10,26 @@ monotonic clock from the first job to the last one, without the start of the pro
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import os
 import signal
 import subprocess
 import tempfile
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ValidationError
 
+from tests.cluster.guard import Guard
+
 DEADLINE = 600.0
+READY_SECONDS = 180.0
 ROOT = Path(__file__).resolve().parent.parent
 
 Action = Literal["fill", "work", "enqueue", "attend", "schedule", "lateness", "cycle", "lifecycle"]
@@ -46,6 +52,14 @@ class Outcome(BaseModel):
     redis_cpu_seconds: float | None = None
     """Of the server's main thread, where the subject measured it itself."""
     values_ms: list[float] = []
+
+
+@cache
+def _guard() -> Guard:
+    """What ends the subjects if this process is killed."""
+    guard = Guard()
+    atexit.register(guard.close)
+    return guard
 
 
 class SubjectError(RuntimeError):
@@ -91,26 +105,31 @@ class Running:
             text=True,
             start_new_session=True,
         )
+        _guard().watch(self.process.pid)
 
     def __enter__(self) -> Running:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
+        self._kill()
         self.process.wait()
+        _guard().release(self.process.pid)
         for stream in (self.process.stdin, self.process.stdout, self._errors):
             if stream is not None:
                 with contextlib.suppress(BrokenPipeError):
                     stream.close()
 
     def ready(self) -> None:
-        """Wait for the line ``ready``: the worker is connected and waits. Raises SubjectError if it ends instead."""
-        stream = self.process.stdout
-        for line in stream or ():
-            if line.strip() == "ready":
-                return
-        raise SubjectError(f"{self._name} ended before it was ready: {self._last_words()}")
+        """Wait for the line ``ready``: the worker is connected and waits. Raises SubjectError if it never comes."""
+        overdue = threading.Timer(READY_SECONDS, self._kill)
+        overdue.start()
+        try:
+            for line in self.process.stdout or ():
+                if line.strip() == "ready":
+                    return
+        finally:
+            overdue.cancel()
+        raise SubjectError(f"{self._name} was not ready within {READY_SECONDS:.0f} s: {self._last_words()}")
 
     def go_on(self) -> None:
         """Send the line that a subject waits for after ``ready``."""
@@ -131,6 +150,10 @@ class Running:
             return Outcome.model_validate_json(lines[-1])
         except ValidationError as error:
             raise SubjectError(f"{self._name} printed no outcome but {lines[-1]!r}: {error}") from error
+
+    def _kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
 
     def _last_words(self) -> str:
         self._errors.seek(0)

@@ -1,4 +1,4 @@
-"""The real Kubernetes programs: found on this machine, or built once from their Go modules and cached.
+"""The real servers and tools: found on this machine, or built once from their Go modules and cached.
 
 ``python -m tests.cluster.binaries`` makes all of them ready and prints one ``name path`` line each.
 
@@ -31,6 +31,7 @@ from tests.cluster.gobuild import BuildError, Module, build, find_go
 KUBERNETES = "1.34.4"
 ETCD = "3.6.14"
 HELM = "3.22.0"
+FERRETDB = "1.24.2"
 
 
 class BinaryError(RuntimeError):
@@ -90,6 +91,14 @@ def _helm() -> Tool:
     return Tool("helm", f"helm-{HELM}", module, ("version", "--short"), (3, 14), (3, 99))
 
 
+def _ferretdb() -> Tool:
+    root = "github.com/FerretDB/FerretDB"
+    # It panics at the start without the file that its release pipeline generates.
+    version = ("build/version/version.txt", f"v{FERRETDB}")
+    module = Module(path=root, version=f"v{FERRETDB}", package=f"{root}/cmd/ferretdb", added_files=(version,))
+    return Tool("ferretdb", f"ferretdb-{FERRETDB}", module, ("--version",), (1, 24), (1, 24))
+
+
 # In the order of building: what a control plane needs comes first.
 TOOLS: dict[str, Tool] = {
     tool.name: tool
@@ -100,6 +109,7 @@ TOOLS: dict[str, Tool] = {
         _kubernetes("kube-scheduler", ("--version",), skew=0),
         _kubernetes("kubectl", ("version", "--client"), skew=1),
         _helm(),
+        _ferretdb(),
     )
 }
 CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")

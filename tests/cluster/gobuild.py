@@ -36,6 +36,7 @@ class Module:
     main: str = ""  # source text of a main package
     ldflags: str = ""
     staging_version: str = ""  # replaces every `./staging/...` of the module's go.mod by this published version
+    added_files: tuple[tuple[str, str], ...] = ()  # (path in the module, text): what its own release would generate
 
 
 @dataclass(frozen=True)
@@ -95,10 +96,14 @@ def build(go: Go, name: str, module: Module, target: Path, *, scratch: Path, say
         (folder / "main.go").write_text(module.main)
     package = module.package or "."
     output = folder / f"{name}.partial"
-    # -mod=mod lets Go write the sums of the transitive requirements into the scratch go.sum.
-    flags = ["-mod=mod", "-buildvcs=false", "-trimpath"]
     say(f"headrace: {name} {module.version}: fetching modules")
-    total = len(go.run("list", "-mod=mod", "-deps", package, cwd=folder).split())
+    if module.added_files:
+        mode = "-mod=vendor"
+        _vendor(go, module, folder)
+    else:
+        mode = "-mod=mod"  # lets Go write the sums of the transitive requirements into the scratch go.sum
+    flags = [mode, "-buildvcs=false", "-trimpath"]
+    total = len(go.run("list", mode, "-deps", package, cwd=folder).split())
     ldflags = f"-s -w {module.ldflags}".strip()
     command = [str(go.program), "build", "-v", *flags, "-ldflags", ldflags, "-o", str(output), package]
     _run_build(command, go.env, folder, name, total, say)
@@ -108,6 +113,19 @@ def build(go: Go, name: str, module: Module, target: Path, *, scratch: Path, say
     shutil.rmtree(folder, ignore_errors=True)
     size = target.stat().st_size / 1e6
     say(f"headrace: {name} {module.version}: ready after {time.monotonic() - started:.0f} s, {size:.0f} MB")
+
+
+def _vendor(go: Go, module: Module, folder: Path) -> None:
+    """Copy all modules into the scratch folder: a file cannot be added to one in Go's own cache."""
+    # Only what is imported somewhere gets copied. The tag keeps it out of the build: a main cannot be imported.
+    (folder / "tools.go").write_text(f'//go:build tools\n\npackage scratch\n\nimport _ "{module.package}"\n')
+    # -e: importing a main package is an error to report, not to stop at.
+    go.run("mod", "tidy", "-e", cwd=folder)
+    go.run("mod", "vendor", "-e", cwd=folder)
+    for name, text in module.added_files:
+        path = folder / "vendor" / module.path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
 
 
 def _staging_replaces(go: Go, module: Module, folder: Path) -> list[str]:

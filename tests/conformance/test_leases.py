@@ -157,6 +157,13 @@ async def test_a_renewed_lease_lasts_from_the_renewal(store: Store, advance: Adv
     assert await sizes(store) == {"leased": 2}
 
 
+async def test_a_lease_named_twice_in_one_call_is_renewed(store: Store) -> None:
+    await created(store)
+    await enqueue(store, "a")
+    (lease,) = settled(await Worker(store).claim())
+    assert await store.renew(ref(), [lease, lease], LONG_MS) == []
+
+
 async def test_a_lease_may_be_shortened(store: Store, advance: Advance) -> None:
     await created(store)
     await enqueue(store, "a")

@@ -7,22 +7,32 @@ from typing import NamedTuple
 
 from tests.simulation.actors import Move
 from tests.simulation.rules import Rules
-from tests.simulation.values import Call, Enqueue, Moved, Ref, Reply, Store, Topology, route
+from tests.simulation.values import Call, Enqueue, Moved, Nonce, Ref, Reply, Store, Topology, Version, route
+
+
+class Lost(NamedTuple):
+    """A step whose reply did not arrive: where it went, and its nonce."""
+
+    ref: Ref
+    nonce: Nonce
 
 
 class ProducerState(NamedTuple):
     """``cache``: the topology it believes in, None before it reads. ``done``: calls that are over.
 
-    ``asked``: older versions probed so far. ``sent``: the partition of a step of unknown outcome. ``refused``: the
-    partition that was absent or resized, to be settled once the topology was read again. ``unsure``: calls that ended
-    as OutcomeUnknown.
+    ``asked``: older versions probed so far. ``lost``: a step of unknown outcome; it is resent until it is ``refused``,
+    then the older versions are asked. ``slept``: longer than its outcome can be found out. ``unready``: the partition
+    that was absent or resized, to be settled (``settling``) if the topology, read again, still says so. ``unsure``:
+    calls that ended as OutcomeUnknown.
     """
 
     cache: Topology | None = None
     done: int = 0
     asked: int = 0
-    sent: Ref | None = None
-    refused: Ref | None = None
+    lost: Lost | None = None
+    refused: bool = False
+    slept: bool = False
+    unready: Ref | None = None
     settling: bool = False
     crashed: bool = False
     unsure: tuple[int, ...] = ()
@@ -43,49 +53,54 @@ class Producer:
         if local.done == len(self.calls):
             return
         topology = local.cache
-        if topology is None or (local.refused and not local.settling):
+        if topology is None or (local.unready and not local.settling):
             if store.topology is not None:
                 yield Move(local, Call("read_topology"))
             return
         uid, enqueue = self.calls[local.done]
         if local.settling:
-            yield Move(local, Call("settle", local.refused, topology))
-        elif local.asked < len(self._to_probe(enqueue, topology)):
-            version = topology.older[local.asked]
-            yield Move(local, Call("probe", route(enqueue.id, version), topology, uid=uid))
+            yield Move(local, Call("settle", local.unready, topology))
+        elif local.asked < len(self._to_probe(local, topology)):
+            ref = route(enqueue.id, topology.older[local.asked])
+            nonce = local.lost.nonce if local.lost else None
+            yield Move(local, Call("probe", ref, topology, uid=uid, nonce=nonce))
         else:
             version = next(v for v in topology.versions if v.number == topology.active)
             nonce = (uid if self.rules.nonce_per_step or enqueue.call < 0 else -enqueue.call - 1, topology.active)
             ref = route(enqueue.id, version)
             yield Move(local, Call("enqueue", ref, number=version.partitions, uid=uid, nonce=nonce))
 
-    def _to_probe(self, enqueue: Enqueue, topology: Topology) -> Sequence[object]:
-        return topology.older if enqueue.given and self.rules.probe_caller_ids else ()
+    def _to_probe(self, local: ProducerState, topology: Topology) -> Sequence[Version]:
+        if local.lost and not local.refused:
+            return ()  # the step is resent first
+        given = self.calls[local.done][1].given and self.rules.probe_caller_ids
+        return topology.older if given or (local.lost and self.rules.probe_lost) else ()
 
     def reply(self, local: ProducerState, call: Call, reply: Reply) -> ProducerState:
         if call.method == "read_topology":
             assert isinstance(reply, Topology)
-            if local.refused and reply.active == local.refused.version:
+            if local.unready and reply.active == local.unready.version:
                 return local._replace(cache=reply, settling=True)
-            if local.refused and local.sent and self.rules.unsure_is_told:
-                return self._unsure(local)
-            return local._replace(cache=reply, refused=None, sent=None)
+            return self._regrouped(local._replace(cache=reply, unready=None, asked=0, refused=True))
         if call.method == "settle":
-            return local._replace(settling=False, refused=None)
+            return local._replace(settling=False, unready=None)
         if call.method == "probe":
-            return self._over(local) if reply else local._replace(asked=local.asked + 1)
+            return self._over(local) if reply else self._regrouped(local._replace(asked=local.asked + 1))
         if not isinstance(reply, Moved):
             return self._over(local)
         if reply.state in ("absent", "resized"):
-            return local._replace(refused=call.ref, asked=0)
-        if reply.state == "tombstone" and local.sent and self.rules.unsure_is_told:
-            return self._unsure(local)
+            return local._replace(unready=call.ref)
         assert local.cache is not None
         newer = reply.successor if reply.successor and reply.successor.epoch > local.cache.epoch else None
-        return local._replace(cache=newer, asked=0, sent=None)
+        return self._regrouped(local._replace(cache=newer, asked=0, refused=True))
 
-    def _unsure(self, local: ProducerState) -> ProducerState:
-        return self._over(local)._replace(unsure=(*local.unsure, self.calls[local.done][0]))
+    def _regrouped(self, local: ProducerState) -> ProducerState:
+        """Draw the conclusion once every older version was asked for a lost step: it was never applied."""
+        if local.cache is None or local.asked < len(self._to_probe(local, local.cache)):
+            return local
+        if local.lost and local.slept and self.rules.deadline_ends_it:
+            return self._over(local)._replace(unsure=(*local.unsure, self.calls[local.done][0]))
+        return local._replace(lost=None, refused=False, slept=False)
 
     def _over(self, local: ProducerState) -> ProducerState:
         return ProducerState(local.cache, local.done + 1, unsure=local.unsure)
@@ -93,7 +108,9 @@ class Producer:
     def unknown(self, local: ProducerState, call: Call) -> ProducerState | None:
         if call.method != "enqueue":
             return None
-        return local._replace(sent=call.ref)
+        assert call.ref is not None
+        assert call.nonce is not None
+        return local._replace(lost=Lost(call.ref, call.nonce), refused=False)
 
     def crash(self, local: ProducerState) -> ProducerState | None:
         return None if local.done == len(self.calls) else ProducerState(done=len(self.calls), crashed=True)

@@ -52,7 +52,7 @@ def _one_place(model: Model, world: World) -> str | None:
         assert isinstance(local, ProducerState)
         for uid, enqueue in role.calls[: 0 if local.crashed else local.done]:
             if uid in local.unsure:
-                if not (model.setting.oversleeps or model.setting.budget.late_enqueues):
+                if not model.setting.oversleeps:
                     return "R5 a call ended as OutcomeUnknown although the store answered"
             elif not enqueue.given and not history.accepted[uid]:
                 return "R1 an enqueue call was reported as applied, but was not"

@@ -49,10 +49,10 @@ class Rules(NamedTuple):
     """Off: an id given by the caller is not looked up in older versions."""
     probe_marks: bool = True
     """Off: PROBE only looks."""
-    nonce_before_state: bool = True
-    """Off: a resend to a partition that drains meanwhile is refused, also if the first call was applied."""
-    unsure_is_told: bool = True
-    """Off: a resend that meets a partition which is gone counts as a call that was never applied."""
+    probe_lost: bool = True
+    """Off: after a lost reply the producer follows the successor without asking the older version."""
+    deadline_ends_it: bool = True
+    """Off: a producer that slept for longer than a drained version waits takes what it finds for the outcome."""
     remember_nonces: bool = True
     """Off: only the id of a live job tells that a call was applied."""
     nonce_per_step: bool = True

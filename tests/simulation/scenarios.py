@@ -44,7 +44,7 @@ SMALL: dict[str, Setting] = {
     # Two promoters of one version with different partition counts.
     "two counts": Setting((A,), promoters=(((2, 2),), ((2, 1),)), keepers=1),
     "two creators": Setting((A,), first=None, promoters=(((1, 2),), ((1, 1),))),
-    # A client oversleeps between its tries: completing did not wait for it, so it is told that the outcome is unknown.
+    # A client sleeps between its tries for longer than completing waits: it is told that the outcome is unknown.
     "client oversleeps": Setting((A,), promoters=(((2, 1),),), oversleeps=True, budget=Budget(lost=1)),
     # An unpromoted version is undone while somebody promotes it - and a still newer one.
     "undone while promoted": Setting((A,), promoters=(((2, 1),),), undo=(2, 1), finishes=True),

@@ -148,13 +148,11 @@ class Machine:
         partition = self.at(store, call.ref)
         if partition is None or partition.state == "tombstone":
             return store, Moved(partition.state if partition else "absent")
-        assert call.nonce is not None
-        if call.nonce in partition.nonces and self.rules.nonce_before_state:
-            return store, "accepted"
         if partition.state != "active" and self.rules.enqueue_checks_state:
             return store, Moved(partition.state, partition.successor)
         if partition.partitions != call.number and self.rules.enqueue_checks_count:
             return store, Moved("resized")
+        assert call.nonce is not None
         if call.nonce in partition.nonces:
             return store, "accepted"
         if self.rules.remember_nonces:
@@ -171,7 +169,7 @@ class Machine:
         partition = self.at(store, call.ref)
         if partition is None:
             return store, False
-        return store, self._lives(partition, self.ids[call.uid])
+        return store, self._lives(partition, self.ids[call.uid]) or call.nonce in partition.nonces
 
     def _lives(self, partition: Partition, job_id: str) -> bool:
         return any(self.ids[job.uid] == job_id for job in partition.jobs)

@@ -30,7 +30,7 @@ PROVED = {
     "tombstones",
     "probe_caller_ids",
     "probe_marks",
-    "nonce_before_state",
+    "probe_lost",
     "remember_nonces",
     "linger",
     "claim_recovers",
@@ -77,7 +77,7 @@ def test_V4_model_an_id_lives_once_over_all_versions() -> None:
 
 def test_V5_model_a_lost_reply_enqueues_once() -> None:
     _holds("lost enqueue reply")
-    _catches("nonce_before_state")
+    _catches("probe_lost")
     _catches("remember_nonces")
     _catches("linger")
 

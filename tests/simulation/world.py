@@ -55,7 +55,7 @@ class Step(NamedTuple):
 
     actor: int
     fate: str
-    """answered, lost, late, arrives, crashes or expires."""
+    """answered, lost, late, arrives, crashes, sleeps or expires."""
     call: Call
     reply: Reply = None
 
@@ -68,7 +68,7 @@ class Setting:
     for each promoter the (version, partitions) it promotes in turn. ``edits``: changes of the settings by the keeper.
     ``finishes``: whether the keeper also finishes promotions that others began.
     ``undo``: a version and partitions that somebody undoes while it is unpromoted.
-    ``oversleeps``: completing does not wait for clients of unknown outcome. ``fails``: jobs may become dead letters.
+    ``oversleeps``: producers may sleep while a reply is lost. ``fails``: jobs may become dead letters.
     ``fuses``: claims may carry acknowledgements.
     """
 
@@ -141,6 +141,11 @@ class Model:
             network.remove(call)
             yield Step(-1, "arrives", call, reply), world._replace(store=store, network=tuple(network))
         yield from self._expiries(world)
+        if self.setting.oversleeps:
+            for number, local in enumerate(world.actors):
+                if isinstance(local, ProducerState) and local.lost and not local.slept:
+                    actors = _with(world.actors, number, local._replace(slept=True))
+                    yield Step(number, "sleeps", Call("")), world._replace(actors=actors)
 
     def _move(
         self, world: World, number: int, role: Role[Any], local: Hashable, call: Call
@@ -167,10 +172,11 @@ class Model:
 
         The real thing waits until its clock says that none can be left (`headrace.lifecycle.CLIENT_RETRY_MS`).
         """
-        if self.setting.oversleeps or not self.rules.linger:
-            return False
-        producers = world.actors[: self.producers]
-        return any(isinstance(local, ProducerState) and ref == local.sent for local in producers)
+        producers = world.actors[: self.producers] if self.rules.linger else ()
+        return any(
+            isinstance(local, ProducerState) and local.lost and local.lost.ref == ref and not local.slept
+            for local in producers
+        )
 
     def _expiries(self, world: World) -> Iterator[tuple[Step, World]]:
         for ref, partition in zip(self.machine.refs, world.store.partitions, strict=True):

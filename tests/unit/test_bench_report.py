@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -12,7 +15,9 @@ from bench import b1_worker_throughput, b2_enqueue, b5_idle_cost, b10_contention
 from bench.__main__ import benchmarks, chosen_peers
 from bench.peers import catalog
 from bench.report import OURS, Check, Result, Sample, Series, all_met, fastest, find, markdown, number, ratio
-from bench.rig import percentile
+from bench.rig import Case, Rig, percentile
+from bench.server import BenchServer
+from bench.subject import Subject, SubjectError
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -202,3 +207,76 @@ def test_peers_that_are_left_out_are_named() -> None:
     assert chosen_peers(None, none=True)[0] == []
     with pytest.raises(SystemExit, match="no peer is called x"):
         chosen_peers("x,saq", none=False)
+
+
+def subject(code: str) -> Subject:
+    return Subject("peer", (sys.executable, "-c", code))
+
+
+def test_the_last_line_of_a_subject_is_its_outcome() -> None:
+    code = 'import json; print("noise"); print(json.dumps(dict(jobs=3, seconds=1.5, cpu_seconds=0.5, version="1")))'
+    outcome = subject(code).run("work", {}, deadline=30)
+    assert (outcome.jobs, outcome.seconds, outcome.cpu_seconds) == (3, 1.5, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("raise SystemExit('no server there')", "ended with 1: no server there"),
+        ("print('no json')", "printed no outcome but 'no json'"),
+        ("pass", "ended with 0: it said nothing"),
+        ("import time; time.sleep(60)", "did not end within 1 s"),
+    ],
+)
+def test_a_subject_that_fails_says_why(code: str, words: str) -> None:
+    with pytest.raises(SubjectError, match=re.escape(words)):
+        subject(code).run("work", {}, deadline=1 if "sleep" in code else 30)
+
+
+def test_a_subject_and_all_that_it_started_end_with_its_context() -> None:
+    code = "import subprocess, sys; p = subprocess.Popen(['sleep', '60']); print('ready', flush=True); p.wait()"
+    with subject(code).start("work", {}) as running:
+        running.ready()
+        group = running.process.pid
+        os.killpg(group, 0)
+    deadline = time.monotonic() + 10
+    while group_exists(group):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def group_exists(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_a_peer_that_fails_is_reported_and_left_out_but_ours_ends_the_run() -> None:
+    def fails() -> Sample:
+        raise SubjectError("it broke")
+
+    def measures() -> Sample:
+        return Sample(value=1.0, jobs=1)
+
+    rig = Rig(BenchServer("valkey"), Subject(OURS, ()), [], {}, 2, {})
+    try:
+        cases = [
+            Case(OURS, "a", "jobs/s", measures),
+            Case("rq", "a", "jobs/s", fails),
+            Case("rq", "b", "jobs/s", measures),
+            Case("saq", "a", "ms", lambda: {"p50": measures(), "p99": measures()}),
+            Case("arq", "bulk", "jobs/s", lambda: None),
+        ]
+        found = rig.interleaved(cases)
+        assert [(one.subject, one.case, len(one.samples)) for one in found] == [
+            (OURS, "a", 2),
+            ("saq", "a p50", 2),
+            ("saq", "a p99", 2),
+        ]
+        assert rig.missing == {"rq": "it broke"}
+        with pytest.raises(SubjectError):
+            rig.interleaved([Case(OURS, "a", "jobs/s", fails)])
+    finally:
+        rig.server.__exit__(None, None, None)

@@ -14,10 +14,14 @@ from bench.peers.python.meter import Meter, Parameters, Report, emptied_plainly,
 
 VERSION = version("dramatiq")
 CLIENT = f"redis-py {version('redis')}, hiredis {version('hiredis')}"
+CONNECTIONS = 256
 
 
 def broker_of(parameters: Parameters) -> RedisBroker:
-    broker = RedisBroker(url=parameters["url"])
+    # A connection for every thread that acknowledges: the client's own limit is 100 in all, and a thread without one
+    # waits 5 s.
+    client = redis.Redis.from_url(parameters["url"], max_connections=CONNECTIONS)
+    broker = RedisBroker(client=client)
     dramatiq.set_broker(broker)
     return broker
 
@@ -59,7 +63,8 @@ def work(parameters: Parameters) -> Report:
     # The hash holds every message until it is acknowledged.
     emptied_plainly(lambda: client.hlen("dramatiq:default.msgs"))
     report = meter.report(
-        version=VERSION, settings={"client": CLIENT, "processes": 1, "threads": parameters["concurrency"]}
+        version=VERSION,
+        settings={"client": CLIENT, "processes": 1, "threads": parameters["concurrency"], "connections": CONNECTIONS},
     )
     worker.stop(timeout=5_000)
     return report

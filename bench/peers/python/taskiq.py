@@ -28,7 +28,7 @@ def enqueue(parameters: Parameters) -> Report:
 
 
 def work(parameters: Parameters) -> Report:
-    logging.disable(logging.WARNING)
+    logging.disable(logging.INFO)
     return uvloop.run(_work(parameters))
 
 

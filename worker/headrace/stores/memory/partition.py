@@ -172,7 +172,7 @@ class Partition:
             return Moved(self.state, self.successor)
         if partitions != self.partitions:
             return Moved("resized", None)
-        if nonce in self._seen:
+        if nonce in self._seen or not jobs:
             return Accepted(frozenset())
         existing = set()
         fresh = len({key[1:] for key, _, _ in jobs} - self._jobs.keys())

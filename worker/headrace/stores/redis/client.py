@@ -20,6 +20,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import (
     AuthenticationError,
     BusyLoadingError,
+    NoPermissionError,
     NoScriptError,
     OutOfMemoryError,
     ReadOnlyError,
@@ -147,6 +148,8 @@ class RedisClient:
                 return StoreFull(f"{where} is out of memory (maxmemory) and refused the call; free or add memory")
             case AuthenticationError():
                 return AccessDenied(f"{where} refused the credentials; check user and password of the connection")
+            case NoPermissionError():
+                return AccessDenied(f"{where} forbids a command that Headrace needs: {error}")
             case ReadOnlyError():
                 return StoreUnavailable(f"{where} is a read-only replica now; waiting for the primary")
             case BusyLoadingError():
@@ -155,8 +158,6 @@ class RedisClient:
                 text = str(error)
                 if "OOM" in text[:80]:
                     return self.translated(OutOfMemoryError(text))
-                if "NOPERM" in text[:20]:
-                    return AccessDenied(f"{where} forbids a command that Headrace needs: {text}")
                 return HeadraceError(f"{where}: {text}")
             case _:
                 return StoreUnavailable(f"{where} does not answer ({type(error).__name__})")

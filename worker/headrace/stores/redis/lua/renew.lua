@@ -8,7 +8,7 @@ local META, LEASED, LEASE = unpack(KEYS)
 --@include clock
 --@include leased
 
-local ids, keys, _, refused = held(cmsgpack.unpack(ARGV[2]), 2)
+local ids, keys, _, refused = held(cmsgpack.unpack(ARGV[2]), 2, true)
 if #ids > 0 then
   local ends = server_now(redis.call('HGET', META, 't')) + tonumber(ARGV[1])
   local scores = {}
