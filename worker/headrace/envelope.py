@@ -35,6 +35,7 @@ MAX_TYPE_BYTES = 255
 _BODY = struct.Struct(">BBIHBB")
 _RECORD = struct.Struct(">QQBBIHBB")
 _SIZE = struct.Struct(">H")
+_TIMES_SIZE = _RECORD.size - _BODY.size
 _json = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
 _from_json = json.JSONDecoder().decode
 
@@ -97,6 +98,11 @@ def _pack_headers(headers: dict[str, str]) -> bytes:
     if len(extras) > 0xFFFF:
         raise InvalidInput("headers", f"take {len(extras)} bytes", "give at most 65535 bytes")
     return extras
+
+
+def record_body(record: bytes) -> bytes:
+    """Return the body of a stored record: what `encode_body` made, without the times that the store wrote."""
+    return record[_TIMES_SIZE:]
 
 
 def decode_record(stored_id: bytes, record: bytes, changes: bytes, *, queue: str, version: int, partition: int) -> Job:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from headrace.envelope import MAX_PAYLOAD_BYTES, encode_body
+from headrace.envelope import MAX_PAYLOAD_BYTES, encode_body, record_body
 from headrace.errors import (
     InvalidInput,
     OutcomeUnknown,
@@ -156,6 +156,18 @@ class Producer:
         pending = [self._packed(spec) for spec in jobs]
         await self._place(queue, pending)
         return [job.result for job in pending if job.result is not None]
+
+    async def enqueue_record(self, queue: str, id: str, record: bytes) -> Enqueued:
+        """Put the packed record of an earlier job into ``queue`` again, under its id, to run now.
+
+        Errors as in `enqueue`. This is how a dead letter comes back: with its own settings, and all its runs before it.
+        """
+        check_queue_name(queue)
+        job = _Pending(id, NewJob(LANE + encode_id(id), 0, record_body(record)), given=True)
+        await self._place(queue, [job])
+        if job.result is None:
+            raise RuntimeError("a placed job has no result")
+        return job.result
 
     async def aclose(self) -> None:
         """Wait for calls under way and close the store."""

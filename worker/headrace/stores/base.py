@@ -107,6 +107,25 @@ class Claimed(NamedTuple):
     changes: bytes
 
 
+class DeadLetter(NamedTuple):
+    """A job that has no further run, still packed. ``letter`` names this death of its id: stored id, ``@``, ms."""
+
+    letter: bytes
+    died_at: int
+    record: bytes
+    changes: bytes
+
+    @property
+    def stored_id(self) -> bytes:
+        """The job's id in its stored form."""
+        return self.letter.rpartition(b"@")[0]
+
+    @property
+    def order(self) -> tuple[int, bytes]:
+        """Sort key: pages of dead letters are in this order."""
+        return self.died_at, self.letter
+
+
 @dataclass(slots=True)
 class Claim:
     """What a claim (or resume) call returned.
@@ -163,6 +182,12 @@ def check_limit(limit: int) -> None:
     """Raise InvalidInput if a claim asks for more than MAX_CLAIM jobs, or for fewer than none."""
     if not 0 <= limit <= MAX_CLAIM:
         raise InvalidInput("limit", f"is {limit}", f"claim 0 to {MAX_CLAIM} jobs at once")
+
+
+def check_page(limit: int) -> None:
+    """Raise InvalidInput if a page of fewer than 1 or more than MAX_BATCH elements is asked for."""
+    if not 1 <= limit <= MAX_BATCH:
+        raise InvalidInput("limit", f"is {limit}", f"ask for 1 to {MAX_BATCH} at once")
 
 
 class Store(Protocol):
@@ -328,6 +353,21 @@ class Store(Protocol):
 
     async def parked_partitions(self, queue: str) -> dict[PartitionRef, int]:
         """Return the partitions of the queue that hold parked jobs, with the time (ms) when one was parked last."""
+        ...
+
+    # ---- dead letters ---------------------------------------------------------------------------------------------
+
+    async def dead_letters(
+        self, ref: PartitionRef, after: DeadLetter | None = None, limit: int = 100
+    ) -> list[DeadLetter]:
+        """Return at most ``limit`` (<= 1,000) dead letters, oldest first, beginning after one that was seen.
+
+        An empty page is the end.
+        """
+        ...
+
+    async def remove_dead(self, ref: PartitionRef, letters: Sequence[bytes]) -> int:
+        """Remove dead letters; the number of those that were there."""
         ...
 
     # ---- waking ---------------------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from headrace.stores.base import (
     Accepted,
     Claimed,
     Counts,
+    DeadLetter,
     Failure,
     Moved,
     NewJob,
@@ -85,7 +86,7 @@ class Partition:
         # Keys of jobs whose lease was lost before; a worker runs one of them at a time.
         self._suspects: deque[bytes] = deque()
         self._parked: dict[str, list[bytes]] = {}
-        self._dead: dict[tuple[bytes, int], tuple[bytes, bytes]] = {}
+        self._dead: dict[bytes, DeadLetter] = {}
         self._news = News(False, None)
 
     # ---- what it holds ---------------------------------------------------------------------------------------------
@@ -363,6 +364,17 @@ class Partition:
         """Return how many jobs wait for each type."""
         return {kind: len(keys) for kind, keys in sorted(self._parked.items())[:100]}
 
+    # ---- dead letters ----------------------------------------------------------------------------------------------
+
+    def dead_letters(self, after: DeadLetter | None, limit: int) -> list[DeadLetter]:
+        """Return the oldest dead letters after one that was seen."""
+        letters = (letter for letter in self._dead.values() if after is None or letter.order > after.order)
+        return heapq.nsmallest(limit, letters, key=lambda letter: letter.order)
+
+    def remove_dead(self, letters: Sequence[bytes]) -> int:
+        """Remove dead letters; the number of those that were there."""
+        return sum(self._dead.pop(letter, None) is not None for letter in letters)
+
     # ---- parts -----------------------------------------------------------------------------------------------------
 
     def _reopen(self, freed: int) -> None:
@@ -409,9 +421,9 @@ class Partition:
     def _bury(self, key: bytes, now: int) -> None:
         record, changes = self._jobs.pop(key[1:]), self._changes.pop(key[1:])
         died_at = now
-        while (key[1:], died_at) in self._dead:
+        while (letter := b"%b@%d" % (key[1:], died_at)) in self._dead:
             died_at += 1
-        self._dead[key[1:], died_at] = (record, changes.packed())
+        self._dead[letter] = DeadLetter(letter, died_at, record, changes.packed())
 
     def _remember(self, nonce: bytes, now: int) -> None:
         self._seen[nonce] = now

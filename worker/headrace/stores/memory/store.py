@@ -14,6 +14,7 @@ from headrace.stores.base import (
     Accepted,
     Claim,
     Counts,
+    DeadLetter,
     Failure,
     Moved,
     NewJob,
@@ -23,6 +24,7 @@ from headrace.stores.base import (
     Unknown,
     check_batch,
     check_limit,
+    check_page,
 )
 from headrace.stores.memory.hints import QueueHints, Waiters
 from headrace.stores.memory.partition import Partition
@@ -316,6 +318,24 @@ class MemoryStore:
             promoted = partition.promote_due(now)
             self._hint_news(ref, partition, now)
             return promoted
+
+    # ---- dead letters ---------------------------------------------------------------------------------------------
+
+    async def dead_letters(
+        self, ref: PartitionRef, after: DeadLetter | None = None, limit: int = 100
+    ) -> list[DeadLetter]:
+        """Return at most ``limit`` dead letters, oldest first, beginning after one that was seen."""
+        check_page(limit)
+        with self._data.lock:
+            partition = self._data.partitions.get(ref)
+            return partition.dead_letters(after, limit) if partition else []
+
+    async def remove_dead(self, ref: PartitionRef, letters: Sequence[bytes]) -> int:
+        """Remove dead letters; the number of those that were there."""
+        check_batch(letters)
+        with self._data.lock:
+            partition = self._data.partitions.get(ref)
+            return partition.remove_dead(letters) if partition else 0
 
     # ---- waking ---------------------------------------------------------------------------------------------------
 

@@ -37,6 +37,8 @@ SCRIPT_KEYS: Final[dict[str, tuple[str, ...]]] = {
     "park": ("meta", "r0", "r1", "r2", "leased", "lease", "park"),
     "unpark": ("meta", "r0", "r1", "r2", "park"),
     "parked": ("park",),
+    "dead_letters": ("dead", "letters"),
+    "dead_remove": ("dead", "letters"),
     "install": ("meta", "r0", "r1", "r2", "suspects"),
     "mark": ("meta",),
     "close": COUNTED,

@@ -15,6 +15,7 @@ from headrace.stores.base import (
     Claim,
     Claimed,
     Counts,
+    DeadLetter,
     Failure,
     Moved,
     NewJob,
@@ -24,6 +25,7 @@ from headrace.stores.base import (
     Unknown,
     check_batch,
     check_limit,
+    check_page,
 )
 from headrace.stores.redis.client import Argument, RedisClient
 from headrace.stores.redis.keys import Keys
@@ -243,6 +245,30 @@ class RedisStore:
         """Return the partitions that hold parked jobs, with the time (ms) when one was parked last."""
         flat = iter(await self._client.command("ZRANGE", self._keys.queue(queue, "parked"), 0, -1, "WITHSCORES"))
         return {_ref(queue, label): int(float(at)) for label, at in zip(flat, flat, strict=True)}
+
+    # ---- dead letters ---------------------------------------------------------------------------------------------
+
+    async def dead_letters(
+        self, ref: PartitionRef, after: DeadLetter | None = None, limit: int = 100
+    ) -> list[DeadLetter]:
+        """Return at most ``limit`` dead letters, oldest first, beginning after one that was seen."""
+        check_page(limit)
+        while True:
+            seen = (after.letter, after.died_at) if after else (b"", 0)
+            flat = iter(await self._run("dead_letters", ref, *seen, limit))
+            page = [
+                DeadLetter(letter, int(float(at)), record, changes)
+                for letter, at, record, changes in zip(flat, flat, flat, flat, strict=True)
+            ]
+            fresh = [letter for letter in page if after is None or letter.order > after.order]
+            if fresh or not page:
+                return fresh
+            after = page[-1]
+
+    async def remove_dead(self, ref: PartitionRef, letters: Sequence[bytes]) -> int:
+        """Remove dead letters; the number of those that were there."""
+        check_batch(letters)
+        return int(await self._run("dead_remove", ref, _pack(list(letters))))
 
     # ---- waking ---------------------------------------------------------------------------------------------------
 

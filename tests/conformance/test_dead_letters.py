@@ -1,0 +1,110 @@
+"""Dead letters: listed page by page, put back, deleted; none is lost and none blocks its id."""
+
+from headrace.dead_letters import dead_jobs, delete_dead, open_letter, retry_dead
+from headrace.lifecycle import promote
+from headrace.producer import Producer
+from headrace.stores.base import Store
+from tests.conformance.conftest import Complete
+from tests.conformance.steps import QUEUE, Worker, counts, created, enqueue, failures, ids, opened, ref, run_everything
+
+
+async def kill(store: Store, *names: str, error: str = "boom") -> None:
+    """Let jobs be enqueued, run once, and die."""
+    await enqueue(store, *names)
+    claim = await Worker(store, f"killer-{error}").claim()
+    assert await store.fail(ref(), failures(claim, None, error)) == []
+
+
+async def test_QD5_dead_letters_come_in_pages_oldest_first(store: Store) -> None:
+    await created(store)
+    for n in range(7):
+        await kill(store, f"job-{n}", error=f"e{n}")
+    first = await store.dead_letters(ref(), None, 3)
+    second = await store.dead_letters(ref(), first[-1], 3)
+    third = await store.dead_letters(ref(), second[-1], 3)
+    letters = [*first, *second, *third]
+    assert [letter.order for letter in letters] == sorted(letter.order for letter in letters)
+    assert len(letters) == 7
+    assert await store.dead_letters(ref(), third[-1], 3) == []
+
+
+async def test_QD5_paging_goes_on_where_letters_were_removed(store: Store) -> None:
+    await created(store)
+    names = [f"job-{n}" for n in range(9)]
+    await enqueue(store, *names)
+    claim = await Worker(store).claim()
+    await store.fail(ref(), failures(claim, None))  # all in one millisecond
+    seen: list[bytes] = []
+    after = None
+    while page := await store.dead_letters(ref(), after, 2):
+        after = page[-1]
+        seen += [letter.stored_id for letter in page]
+        assert await store.remove_dead(ref(), [letter.letter for letter in page]) == len(page)
+    assert sorted(seen) == sorted(name.encode() for name in names)
+    assert (await counts(store)).dead == 0
+
+
+async def test_J19_a_dead_letter_is_put_back_with_all_its_runs(store: Store) -> None:
+    await created(store)
+    await kill(store, "a")
+    (dead,) = [each async for each in dead_jobs(store, QUEUE)]
+    assert (dead.id, dead.error, dead.job and dead.job.attempt) == ("a", "boom", 1)
+    assert await retry_dead(Producer(store), store, dead) is True
+    job = opened((await Worker(store).claim()).jobs[0])
+    assert (job.id, job.type, job.attempt) == ("a", "send", 0)
+    assert (await counts(store)).dead == 0
+
+
+async def test_V10_a_dead_letter_goes_to_the_active_version_and_the_old_one_completes(
+    store: Store, completed: Complete
+) -> None:
+    await created(store)
+    await kill(store, "a")
+    await promote(store, QUEUE, 2, 4)
+    (dead,) = [each async for each in dead_jobs(store, QUEUE)]
+    await retry_dead(Producer(store), store, dead)
+    topology = await completed(1)
+    assert await run_everything(store, topology) == ["a"]
+
+
+async def test_V10_a_live_job_of_the_same_id_is_not_disturbed(store: Store) -> None:
+    await created(store)
+    await kill(store, "a")
+    await enqueue(store, "a")
+    (dead,) = [each async for each in dead_jobs(store, QUEUE)]
+    assert await retry_dead(Producer(store), store, dead) is False
+    assert ids(await Worker(store).claim()) == ["a"]
+    assert (await counts(store)).dead == 0
+
+
+async def test_QI1_two_deaths_of_one_id_are_two_letters(store: Store) -> None:
+    await created(store)
+    for _ in range(2):
+        await kill(store, "a")
+    assert (await counts(store)).dead == 2
+    async for dead in dead_jobs(store, QUEUE):
+        assert await delete_dead(store, dead) is True
+        assert await delete_dead(store, dead) is False
+    assert (await counts(store)).dead == 0
+
+
+async def test_QD5_a_bulk_action_leaves_out_what_died_later(store: Store) -> None:
+    await created(store)
+    await kill(store, "a")
+    (first,) = [each async for each in dead_jobs(store, QUEUE)]
+    found = [each.id async for each in dead_jobs(store, QUEUE, died_before=first.letter.died_at)]
+    assert found == []
+    assert [each.id async for each in dead_jobs(store, QUEUE, died_before=first.letter.died_at + 1)] == ["a"]
+
+
+async def test_QD5_a_letter_that_cannot_be_read_is_shown_and_stays(store: Store) -> None:
+    await created(store)
+    await enqueue(store, "a")
+    claim = await Worker(store).claim()
+    await store.fail(ref(), failures(claim, None))
+    (letter,) = await store.dead_letters(ref())
+    dead = open_letter(ref(), letter._replace(record=b"garbage"))
+    assert dead.job is None
+    assert "cannot be read" in dead.error
+    assert await retry_dead(Producer(store), store, dead) is None
+    assert (await counts(store)).dead == 1

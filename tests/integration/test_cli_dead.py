@@ -1,0 +1,129 @@
+"""``headrace dead`` on a real server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from headrace import lifecycle
+from headrace.cli.main import app
+from headrace.producer import Producer
+from headrace.stores import open_store
+from headrace.stores.base import Failure
+from headrace.topology import PartitionRef
+from tests.services.redis import RedisServers, flavours
+
+Run = Callable[..., tuple[int, str, str]]
+AT = PartitionRef("emails", 1, 0)
+
+
+@pytest.fixture
+def run(
+    redis_servers: RedisServers, prefix: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Run:
+    url = redis_servers.get(flavours()[0]).url
+    monkeypatch.setenv("HEADRACE_REDIS_URL", url)
+    monkeypatch.setenv("HEADRACE_PREFIX", prefix)
+    asyncio.run(kill_jobs(url, prefix))
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            app(arguments)
+        captured = capsys.readouterr()
+        return int(ended.value.code or 0), captured.out, captured.err
+
+    return call
+
+
+async def kill_jobs(url: str, prefix: str) -> None:
+    """Three jobs die, of two types and with two errors."""
+    store = open_store(url, prefix)
+    await lifecycle.promote(store, "emails", 1, 1)
+    producer = Producer(store)
+    for number, (name, kind, error) in enumerate(
+        (("a", "send", "Refused: no\n  smtp.py:7 in send"), ("b", "send", "Refused: no"), ("c", "render", "boom")), 1
+    ):
+        await producer.enqueue("emails", kind, {"to": name}, id=name)
+        claim = await store.claim(AT, "w", number, 1, 60_000)
+        assert await store.fail(AT, [Failure(claim.jobs[0].key, claim.token, None, error)]) == []
+    await store.close()
+
+
+def names(run: Run, *arguments: str) -> list[str]:
+    listed: list[dict[str, Any]] = json.loads(run("dead", "list", "emails", "-o", "json", *arguments)[1])
+    return sorted(each["id"] for each in listed)
+
+
+def test_J19_dead_letters_are_listed_with_their_reason(run: Run) -> None:
+    code, out, _ = run("dead", "list", "emails")
+    header, *lines = out.splitlines()
+    assert (code, header.split()) == (0, ["NAME", "TYPE", "PARTITION", "RUNS", "ERROR", "AGE"])
+    assert sorted(line.split()[0] for line in lines) == ["a", "b", "c"]
+    assert "Refused: no" in out
+    assert "smtp.py" not in out
+    (shown,) = json.loads(run("dead", "list", "emails", "--id", "a", "-o", "json")[1])
+    assert (shown["type"], shown["payload"], shown["runs"]) == ("send", {"to": "a"}, 1)
+    assert [entry["status"] for entry in shown["history"]] == ["failed"]
+    assert names(run, "--type", "send") == ["a", "b"]
+    assert names(run, "--error", "boom") == ["c"]
+    assert len(names(run, "--limit", "2")) == 2
+
+
+def test_J19_groups_count_by_type_and_error(run: Run) -> None:
+    groups = json.loads(run("dead", "groups", "emails", "-o", "json")[1])
+    assert groups == [
+        {"type": "send", "error": "Refused: no", "jobs": 2},
+        {"type": "render", "error": "boom", "jobs": 1},
+    ]
+
+
+def test_J19_an_action_needs_a_filter_and_consent(run: Run) -> None:
+    for verb in ("retry", "delete"):
+        code, out, err = run("dead", verb, "emails", "--yes")
+        assert (code, out) == (1, "")
+        assert "--all" in err
+        code, out, err = run("dead", verb, "emails", "--all")
+        assert (code, out) == (1, "")
+        assert "3 dead letter(s)" in err
+        assert "--yes" in err
+        assert run("dead", verb, "emails", "--all", "--id", "a", "--yes")[0] == 1
+        assert run("dead", verb, "emails", "--type", "send", "--dry-run") == (
+            0,
+            "2 dead letter(s) of queue emails would be affected\n",
+            "",
+        )
+    assert names(run) == ["a", "b", "c"]
+
+
+def test_J19_dead_letters_are_put_back(run: Run) -> None:
+    assert run("dead", "retry", "emails", "--type", "send", "--yes") == (
+        0,
+        "2 enqueued, 0 were live already, 0 cannot be read and stay\n",
+        "",
+    )
+    assert names(run) == ["c"]
+    (version,) = json.loads(run("status", "emails", "-o", "json")[1])["versions"]
+    assert (version["ready"], version["dead"]) == (2, 1)
+
+
+def test_J19_dead_letters_are_deleted(run: Run) -> None:
+    assert run("dead", "delete", "emails", "--all", "--yes") == (0, "3 deleted\n", "")
+    assert names(run) == []
+    (version,) = json.loads(run("status", "emails", "-o", "json")[1])["versions"]
+    assert (version["ready"], version["dead"]) == (0, 0)
+
+
+def test_QD5_dead_letters_are_exported_as_lines(run: Run) -> None:
+    code, out, _ = run("dead", "export", "emails", "--type", "send")
+    lines = [json.loads(line) for line in out.splitlines()]
+    assert (code, sorted(line["id"] for line in lines)) == (0, ["a", "b"])
+
+
+def test_an_unknown_queue_is_named(run: Run) -> None:
+    code, out, err = run("dead", "list", "nobody")
+    assert (code, out) == (1, "")
+    assert "'nobody'" in err

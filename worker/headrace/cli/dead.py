@@ -1,0 +1,241 @@
+"""``headrace dead``: jobs that have no further run."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+
+from headrace.cli.output import (
+    Exit,
+    Format,
+    OutputOption,
+    PrefixOption,
+    UrlFileOption,
+    UrlOption,
+    age,
+    chosen,
+    fail,
+    show,
+    with_store,
+)
+from headrace.cli.topology import QueueArgument
+from headrace.dead_letters import DeadJob, Wanted, dead_jobs, delete_dead, retry_dead, server_now
+from headrace.producer import Producer
+from headrace.stores import Store
+
+app = typer.Typer(no_args_is_help=True, help="List dead letters, put them back, delete them.")
+
+IdOption = Annotated[list[str] | None, typer.Option("--id", help="Only this job; may be repeated.")]
+TypeOption = Annotated[str | None, typer.Option("--type", help="Only jobs of this type.")]
+ErrorOption = Annotated[str | None, typer.Option("--error", help="Only jobs whose last error holds this text.")]
+AllOption = Annotated[bool, typer.Option("--all", help="All of them: needed if there is no filter.")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Count only.")]
+LimitOption = Annotated[int, typer.Option("--limit", min=1, help="Jobs at most.")]
+
+
+@app.command("list")
+def list_dead(
+    queue: QueueArgument,
+    id: IdOption = None,
+    type: TypeOption = None,
+    error: ErrorOption = None,
+    limit: LimitOption = 100,
+    output: OutputOption = Format.TABLE,
+    redis_url: UrlOption = None,
+    redis_url_file: UrlFileOption = None,
+    prefix: PrefixOption = None,
+) -> None:
+    """List dead letters, oldest first within each partition."""
+
+    async def act(store: Store) -> tuple[int, list[DeadJob]]:
+        return await server_now(store, queue), await _matching(store, queue, _filter(id, type, error), limit)
+
+    now, found = with_store(chosen(redis_url, redis_url_file, prefix), act)
+    rows = [
+        (
+            dead.id,
+            dead.job.type if dead.job else None,
+            dead.ref.label,
+            dead.job.attempt if dead.job else None,
+            dead.error.partition("\n")[0][:60],
+            age(now - dead.letter.died_at),
+        )
+        for dead in found
+    ]
+    show(output, [_described(dead) for dead in found], ("NAME", "TYPE", "PARTITION", "RUNS", "ERROR", "AGE"), rows)
+
+
+@app.command("groups")
+def group_dead(
+    queue: QueueArgument,
+    output: OutputOption = Format.TABLE,
+    redis_url: UrlOption = None,
+    redis_url_file: UrlFileOption = None,
+    prefix: PrefixOption = None,
+) -> None:
+    """Count dead letters by type and first line of the error, most first."""
+
+    async def act(store: Store) -> Counter[tuple[str, str]]:
+        groups: Counter[tuple[str, str]] = Counter()
+        async for dead in dead_jobs(store, queue):
+            groups[dead.job.type if dead.job else "", dead.error.partition("\n")[0]] += 1
+        return groups
+
+    groups = with_store(chosen(redis_url, redis_url_file, prefix), act).most_common()
+    data = [{"type": kind, "error": error, "jobs": jobs} for (kind, error), jobs in groups]
+    show(output, data, ("TYPE", "ERROR", "JOBS"), [(kind, error[:80], jobs) for (kind, error), jobs in groups])
+
+
+@app.command("retry")
+def retry(
+    queue: QueueArgument,
+    id: IdOption = None,
+    type: TypeOption = None,
+    error: ErrorOption = None,
+    all: AllOption = False,
+    limit: LimitOption = 1_000_000,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+    redis_url: UrlOption = None,
+    redis_url_file: UrlFileOption = None,
+    prefix: PrefixOption = None,
+) -> None:
+    """Put dead letters back into the active version, to run now with all their runs before them."""
+    wanted = _filter(id, type, error, all)
+    given = chosen(redis_url, redis_url_file, prefix)
+    if not _agreed("retry", queue, wanted, given, limit, yes, dry_run):
+        return
+
+    async def act(store: Store) -> Counter[bool | None]:
+        producer = Producer(store)
+        found = await _matching(store, queue, wanted, limit, await server_now(store, queue))
+        return Counter([await retry_dead(producer, store, dead) for dead in found])
+
+    done = with_store(given, act)
+    print(f"{done[True]} enqueued, {done[False]} were live already, {done[None]} cannot be read and stay")
+
+
+@app.command("delete")
+def delete(
+    queue: QueueArgument,
+    id: IdOption = None,
+    type: TypeOption = None,
+    error: ErrorOption = None,
+    all: AllOption = False,
+    limit: LimitOption = 1_000_000,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+    redis_url: UrlOption = None,
+    redis_url_file: UrlFileOption = None,
+    prefix: PrefixOption = None,
+) -> None:
+    """Forget dead letters for ever."""
+    wanted = _filter(id, type, error, all)
+    given = chosen(redis_url, redis_url_file, prefix)
+    if not _agreed("delete", queue, wanted, given, limit, yes, dry_run):
+        return
+
+    async def act(store: Store) -> int:
+        found = await _matching(store, queue, wanted, limit, await server_now(store, queue))
+        return sum([await delete_dead(store, dead) for dead in found])
+
+    print(f"{with_store(given, act)} deleted")
+
+
+@app.command("export")
+def export(
+    queue: QueueArgument,
+    id: IdOption = None,
+    type: TypeOption = None,
+    error: ErrorOption = None,
+    limit: LimitOption = 1_000_000,
+    redis_url: UrlOption = None,
+    redis_url_file: UrlFileOption = None,
+    prefix: PrefixOption = None,
+) -> None:
+    """Print dead letters as JSON lines."""
+
+    async def act(store: Store) -> None:
+        wanted, left = _filter(id, type, error), limit
+        async for dead in dead_jobs(store, queue):
+            if left and wanted(dead):
+                print(json.dumps(_described(dead), ensure_ascii=False))
+                left -= 1
+
+    with_store(chosen(redis_url, redis_url_file, prefix), act)
+
+
+def _filter(id: list[str] | None, type: str | None, error: str | None, all: bool | None = None) -> Wanted:
+    """Return the filter of a command; ``all`` not None: an action, which must not run without one by accident."""
+    given = bool(id) or type is not None or error is not None
+    if all is not None and given == all:
+        fail("give a filter (--id, --type, --error), or --all for every dead letter of the queue, not both")
+
+    def wanted(dead: DeadJob) -> bool:
+        return (
+            (not id or dead.id in id)
+            and (type is None or (dead.job is not None and dead.job.type == type))
+            and (error is None or error in dead.error)
+        )
+
+    return wanted
+
+
+async def _matching(
+    store: Store, queue: str, wanted: Wanted, limit: int, died_before: int | None = None
+) -> list[DeadJob]:
+    found: list[DeadJob] = []
+    async for dead in dead_jobs(store, queue, died_before=died_before):
+        if len(found) == limit:
+            break
+        if wanted(dead):
+            found.append(dead)
+    return found
+
+
+def _agreed(verb: str, queue: str, wanted: Wanted, given: dict[str, Any], limit: int, yes: bool, dry_run: bool) -> bool:
+    """Say how many jobs an action is about, and ask. Ends with code 2 if the person declines."""
+    if yes and not dry_run:
+        return True
+
+    async def count(store: Store) -> int:
+        return len(await _matching(store, queue, wanted, limit))
+
+    jobs = with_store(given, count)
+    if dry_run:
+        print(f"{jobs} dead letter(s) of queue {queue} would be affected")
+        return False
+    if not sys.stdin.isatty():
+        fail(f"this would {verb} {jobs} dead letter(s); without a terminal give --yes, or --dry-run to count only")
+    if not typer.confirm(f"{verb} {jobs} dead letter(s) of queue {queue}?", err=True):
+        raise typer.Exit(Exit.CANCELLED)
+    return True
+
+
+def _described(dead: DeadJob) -> dict[str, Any]:
+    data: dict[str, Any] = {
+        "id": dead.id,
+        "queue": dead.ref.queue,
+        "version": dead.ref.version,
+        "partition": dead.ref.partition,
+        "died_at": datetime.fromtimestamp(dead.letter.died_at / 1000, UTC).isoformat(timespec="milliseconds"),
+        "error": dead.error,
+    }
+    if dead.job is not None:
+        payload = dead.job.payload
+        data |= {
+            "type": dead.job.type,
+            "runs": dead.job.attempt,
+            "crashes": dead.job.crashes,
+            "payload": payload.hex() if isinstance(payload, bytes) else payload,
+            "payload_is_hex": isinstance(payload, bytes),
+            "headers": dead.job.headers,
+            "history": [entry._asdict() for entry in dead.job.history],
+        }
+    return data

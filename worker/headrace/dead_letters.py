@@ -1,0 +1,102 @@
+"""Dead letters of a queue, over all its versions and partitions: list, put back, delete.
+
+A letter is put back by enqueueing its job, under its id, into the active version, and then removing the letter. If that
+stops in between, the job lives and the letter is still there; doing it again removes the letter and adds nothing while
+the job lives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import NamedTuple
+
+from headrace.envelope import decode_record
+from headrace.errors import UnknownQueue
+from headrace.ids import decode_id
+from headrace.job import Job
+from headrace.producer import Producer
+from headrace.stores.base import DeadLetter, Store
+from headrace.topology import PartitionRef
+
+PAGE = 200
+
+
+class DeadJob(NamedTuple):
+    """A dead letter, opened. ``job`` is None if its record cannot be read by this version of Headrace."""
+
+    ref: PartitionRef
+    letter: DeadLetter
+    id: str
+    job: Job | None
+
+    @property
+    def error(self) -> str:
+        """Why the job died: its last error."""
+        return self.job.last_error if self.job else "the stored record cannot be read"
+
+
+Wanted = Callable[[DeadJob], bool]
+
+
+async def dead_jobs(store: Store, queue: str, *, died_before: int | None = None) -> AsyncIterator[DeadJob]:
+    """Yield the queue's dead letters, version by version and partition by partition, each oldest first.
+
+    ``died_before`` (ms): leave out those that died later, so that a bulk action has a fixed set. Raises UnknownQueue.
+    """
+    topology = await store.read_topology(queue)
+    if topology is None:
+        raise UnknownQueue(queue)
+    for version in sorted(topology.versions):
+        for ref in topology.refs(version):
+            after: DeadLetter | None = None
+            while page := await store.dead_letters(ref, after, PAGE):
+                after = page[-1]
+                for letter in page:
+                    if died_before is None or letter.died_at < died_before:
+                        yield open_letter(ref, letter)
+
+
+async def server_now(store: Store, queue: str) -> int:
+    """Return the store's time in ms, as dead letters carry it. Raises UnknownQueue."""
+    topology = await store.read_topology(queue)
+    if topology is None:
+        raise UnknownQueue(queue)
+    (counts,) = await store.counts([PartitionRef(queue, topology.active, 0)])
+    return counts.now
+
+
+async def retry_dead(producer: Producer, store: Store, dead: DeadJob) -> bool | None:
+    """Put one dead letter back into the active version, to run now with all its runs before it.
+
+    True: enqueued. False: its id is live again already; the letter is removed all the same. None: unreadable, left.
+    """
+    if dead.job is None:
+        return None
+    placed = await producer.enqueue_record(dead.ref.queue, dead.id, dead.letter.record)
+    await store.remove_dead(dead.ref, [dead.letter.letter])
+    return not placed.existing
+
+
+async def delete_dead(store: Store, dead: DeadJob) -> bool:
+    """Forget one dead letter; False if it was gone."""
+    return await store.remove_dead(dead.ref, [dead.letter.letter]) == 1
+
+
+def open_letter(ref: PartitionRef, letter: DeadLetter) -> DeadJob:
+    """Unpack a dead letter of a partition, as far as it can be read."""
+    try:
+        job_id = decode_id(letter.stored_id)
+    except ValueError:
+        return DeadJob(ref, letter, letter.stored_id.hex(), None)
+    try:
+        job = decode_record(
+            letter.stored_id,
+            letter.record,
+            letter.changes,
+            queue=ref.queue,
+            version=ref.version,
+            partition=ref.partition,
+        )
+    except Exception:  # a record of a foreign hand can be broken in any way
+        return DeadJob(ref, letter, job_id, None)
+    return DeadJob(ref, letter, job_id, job)
