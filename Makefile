@@ -14,7 +14,7 @@ ARGS ?=
 ID ?=
 
 .PHONY: help setup setup-python setup-system setup-cluster lock test lint format crds demo bench \
-  scenarios wheels images clean
+  model scenarios wheels images clean
 
 help: ## list the commands
 	@echo "Headrace: make COMMAND"
@@ -59,6 +59,9 @@ demo: setup-python setup-cluster ## cluster, operator, workers, live repartition
 bench: setup-python ## one benchmark: make bench ID=B1
 	@test -n "$(ID)" || { echo "bench: name one, for example make bench ID=B1"; exit 1; }
 	@$(PY) -m bench $(ID) $(ARGS)
+
+model: setup-python ## check the store protocol in all scenarios, the large ones too: make model ARGS="slow promoter"
+	@$(PY) -m tests.simulation $(ARGS)
 
 scenarios: setup-python ## fill the tests column of docs/scenarios.md
 	@$(PY) -m scripts.scenario_map --update
