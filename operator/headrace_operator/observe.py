@@ -56,7 +56,7 @@ class Observer:
         owner = {"cluster": self._cluster, "namespace": namespace, "name": name, "uid": queue.uid}
         memory = self._memory.of(queue.uid)
         backend, store = await self._backend(queue, versions, owner)
-        account = await self._kube.find(f"{core('serviceaccounts', namespace)}/{workers_name(name)}")
+        account = await self._has_account(queue)
         seen = Observed(
             queue,
             versions,
@@ -64,9 +64,9 @@ class Observer:
             workers,
             owner,
             self._now(),
-            memory.settled_epoch,
-            memory.applied,
-            account is not None,
+            settled_epoch=memory.settled_epoch,
+            applied=memory.applied,
+            has_account=account,
         )
         return seen, store
 
@@ -80,6 +80,13 @@ class Observer:
     async def _workers(self, queue: QueueObject) -> WorkersObject | None:
         body = await self._kube.find(f"{deployments(queue.namespace)}/{workers_name(queue.name)}")
         return None if body is None else WorkersObject(body, ownership(body, queue.name, queue.uid))
+
+    async def _has_account(self, queue: QueueObject) -> bool:
+        workers = queue.spec.workers if queue.spec is not None else None
+        if workers is None or workers.service_account_name is not None:
+            return True  # none of ours is needed
+        path = f"{core('serviceaccounts', queue.namespace)}/{workers_name(queue.name)}"
+        return await self._kube.find(path) is not None
 
     async def _backend(
         self, queue: QueueObject, versions: tuple[QueueVersionObject, ...], owner: Mapping[str, str]

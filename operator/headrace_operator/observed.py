@@ -140,8 +140,8 @@ class Observed:
 
     ``owner``: how this Queue signs the topology (cluster, namespace, name, uid). ``settled_epoch``: the epoch up to
     which this process has made all partitions agree with the topology. ``applied``: resourceVersion of the Deployment
-    after which applying the same again changed nothing. ``has_account``: whether there is a ServiceAccount of the name
-    that the workers get.
+    after which applying the same again changed nothing. ``has_account``: whether there is the ServiceAccount that the
+    workers get.
     """
 
     queue: QueueObject

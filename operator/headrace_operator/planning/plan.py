@@ -6,7 +6,7 @@ to the plan after it, so that each is decided from what is really there.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from headrace.topology import Topology
 from headrace_operator.observed import Case, ConnectionProblem, Observed
@@ -40,7 +40,7 @@ class Plan:
     data_loss: bool = False
     epoch_after: int | None = None
     stalled: Finding | None = None
-    look_ms: int | None = field(default=None)
+    look_ms: int | None = None
 
 
 def plan(observed: Observed) -> Plan:

@@ -44,7 +44,8 @@ class Queues:
     def apply(self, name: str, *, version: int = 1, partitions: int = 4, **spec: Any) -> Object:
         """Apply a Queue with kubectl. Raises CommandError with the API server's message."""
         metadata = {"name": name}
-        body = {"queueName": self.queue_name(name), "version": version, "partitions": partitions, **spec}
+        given = {"queueName": self.queue_name(name), "version": version, "partitions": partitions, **spec}
+        body = {key: value for key, value in given.items() if value is not None}
         return self.cluster.apply(
             {"apiVersion": API, "kind": "Queue", "metadata": metadata, "spec": body}, namespace=self.namespace
         )[0]
