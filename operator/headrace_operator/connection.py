@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from headrace.errors import HeadraceError, InvalidInput, StoreFull, StoreUnavailable, UnsupportedServer
 from headrace.stores import Store, open_store
-from headrace.stores.redis.client import server_name
+from headrace.stores.redis.urls import server_name
 from headrace_operator.api.queue_spec import QueueSpec
 from headrace_operator.kube import ApiError, Body, Kube, core
 from headrace_operator.observed import ConnectionProblem

@@ -7,7 +7,7 @@ says that the time has passed, so its delays are short.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
 import pytest
 
@@ -17,8 +17,10 @@ from headrace.stores.base import Store
 from headrace.stores.memory import MemoryStore
 from headrace.stores.redis import RedisStore
 from headrace.topology import Topology
+from tests.cluster.guard import Guard
 from tests.conformance.steps import QUEUE, ref
 from tests.services.redis import RedisServers, flavours
+from tests.services.redis_cluster import RedisClusterServers
 
 Advance = Callable[[int], Awaitable[None]]
 Complete = Callable[..., Awaitable[Topology]]
@@ -36,7 +38,7 @@ class ManualClock:
         return self.now
 
 
-@pytest.fixture(params=("memory", *flavours()))
+@pytest.fixture(params=("memory", *flavours(), "cluster"))
 def backend(request: pytest.FixtureRequest) -> str:
     name: str = request.param
     return name
@@ -47,11 +49,35 @@ def clock() -> ManualClock:
     return ManualClock()
 
 
+@pytest.fixture(scope="session")
+def redis_cluster(process_guard: Guard) -> Iterator[Callable[[], RedisClusterServers]]:
+    """Start the cluster when it is first asked for."""
+    started: list[RedisClusterServers] = []
+
+    def get() -> RedisClusterServers:
+        if not started:
+            started.append(RedisClusterServers("valkey", guard=process_guard))
+            started[0].start()
+        return started[0]
+
+    yield get
+    for servers in started:
+        servers.close()
+
+
 @pytest.fixture
-async def store(backend: str, clock: ManualClock, prefix: str, redis_servers: RedisServers) -> AsyncIterator[Store]:
+async def store(
+    backend: str,
+    clock: ManualClock,
+    prefix: str,
+    redis_servers: RedisServers,
+    redis_cluster: Callable[[], RedisClusterServers],
+) -> AsyncIterator[Store]:
     opened: Store
     if backend == "memory":
         opened = MemoryStore(clock)
+    elif backend == "cluster":
+        opened = RedisStore(redis_cluster().url, prefix=prefix)
     else:
         opened = RedisStore(redis_servers.get("redis" if backend == "redis" else "valkey").url, prefix=prefix)
     yield opened

@@ -9,15 +9,21 @@ from headrace.stores.base import Store
 
 __all__ = ["Store", "open_store"]
 
+REDIS_SCHEMES = ("redis", "rediss", "unix", "redis+cluster", "rediss+cluster", "redis+sentinel", "rediss+sentinel")
+
 
 def open_store(url: str, prefix: str = "headrace") -> Store:
-    """Return the store that ``url`` names: ``redis://``, ``rediss://``, ``unix://`` or ``memory://``.
+    """Return the store that ``url`` names.
+
+    ``redis://``, ``rediss://`` (TLS), ``unix://``: one server. ``redis+cluster://host[:port][,host[:port]...]`` and
+    ``rediss+cluster://``: a Redis Cluster. ``redis+sentinel://host[:port][,...]/NAME[/db]``: the primary that the
+    Sentinels name. ``memory://``: this process. User and password stand in front of the first host.
 
     ``prefix`` stands in front of every key. No connection is made before the first call. Raises InvalidInput (the URL,
     which may hold a password, is never part of the message).
     """
     scheme = url.partition(":")[0]
-    if scheme in ("redis", "rediss", "unix"):
+    if scheme in REDIS_SCHEMES:
         from headrace.stores.redis import RedisStore
 
         return RedisStore(url, prefix=prefix)
@@ -26,4 +32,6 @@ def open_store(url: str, prefix: str = "headrace") -> Store:
 
         return MemoryStore()
     known = f"has the unknown scheme {scheme!r}" if re.match(r"[a-z][a-z0-9+.-]*://", url) else "has no scheme"
-    raise InvalidInput("store URL", known, "use redis://, rediss://, unix:// or memory://")
+    raise InvalidInput(
+        "store URL", known, "use redis://, rediss://, unix://, redis+cluster://, redis+sentinel:// or memory://"
+    )

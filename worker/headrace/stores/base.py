@@ -193,6 +193,11 @@ def check_page(limit: int) -> None:
 class Store(Protocol):
     """A backend. Errors: StoreUnavailable (outcome unknown), StoreFull (nothing applied), as in `headrace.errors`."""
 
+    @property
+    def hints_may_be_lost(self) -> bool:
+        """Whether a partition may be worth a claim with no hint of it, so that workers have to look now and then."""
+        ...
+
     def clone(self) -> Store:
         """Return a store on the same data with connections of its own, for use in another event loop."""
         ...

@@ -75,6 +75,11 @@ class MemoryStore:
         self._data = data
         self._waiters = Waiters(data.lock, data.queue)
 
+    @property
+    def hints_may_be_lost(self) -> bool:
+        """No: a hint and its cause are one step."""
+        return False
+
     def clone(self) -> MemoryStore:
         """Return a store on the same data."""
         other = MemoryStore(self._data.clock)

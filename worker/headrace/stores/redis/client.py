@@ -8,78 +8,49 @@ callers, who know the nonce or token of the call.
 from __future__ import annotations
 
 import asyncio
-import re
 from collections import deque
 from collections.abc import Sequence
 from typing import Any
-from urllib.parse import urlsplit
 
-import redis.asyncio as redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
 from redis.exceptions import (
+    AskError,
     AuthenticationError,
     BusyLoadingError,
+    ClusterDownError,
+    MovedError,
     NoPermissionError,
     NoScriptError,
     OutOfMemoryError,
     ReadOnlyError,
     RedisError,
     ResponseError,
+    TryAgainError,
 )
 
-from headrace.errors import AccessDenied, HeadraceError, InvalidInput, StoreFull, StoreUnavailable, UnsupportedServer
+from headrace.errors import AccessDenied, HeadraceError, StoreFull, StoreUnavailable, UnsupportedServer
 from headrace.stores.redis.scripts import Script
+from headrace.stores.redis.urls import connect
 
 OLDEST_SERVER = (6, 2)
 PIPELINE_CALLS = 64
-_DATABASE = re.compile(r"(/\d*)?\Z")
 
 Argument = bytes | str | int
 Command = tuple[Argument, ...]
 
 
-def server_name(url: str) -> str:
-    """Return ``host:port/db`` (or the socket's path) of a URL: all that messages may show of it.
+class Redirected(HeadraceError):
+    """A cluster node did not run a command: its slot is elsewhere, or on its way. Nothing was applied."""
 
-    Raises InvalidInput if the URL is malformed. A password with a bare ``/``, ``?`` or ``#`` makes it so: a part of the
-    password would be taken for port, path or query, and be shown.
-    """
-    try:
-        parts = urlsplit(url)
-        host, port = parts.hostname, parts.port
-    except ValueError:
-        raise _malformed() from None
-    if parts.fragment or "@" in parts.path or "@" in parts.query:
-        raise _malformed()
-    if parts.scheme == "unix":
-        return parts.path
-    if not _DATABASE.match(parts.path):
-        raise _malformed()
-    return f"{host or 'localhost'}:{port or 6379}/{parts.path.strip('/') or 0}"
-
-
-def _malformed() -> InvalidInput:
-    remedy = "use redis://[user:password@]host[:port][/db], with '/', '?', '#' and '@' in a password percent-encoded"
-    return InvalidInput("store URL", "cannot be parsed", remedy)
+    def __init__(self, where: str, error: MovedError | AskError | TryAgainError) -> None:
+        super().__init__(f"{where} is a node of a Redis Cluster; connect with redis+cluster://")
+        self.error = error
 
 
 class RedisClient:
-    """Runs commands on one Redis server. One event loop; `close` when done."""
+    """Runs commands on one Redis server, or on the primary that Sentinels name. One event loop; `close` when done."""
 
     def __init__(self, url: str, *, call_timeout: float = 2.0, connect_timeout: float = 2.0) -> None:
-        self.server = server_name(url)
-        try:
-            self._redis = redis.Redis.from_url(
-                url,
-                socket_timeout=call_timeout,
-                socket_connect_timeout=connect_timeout,
-                retry=Retry(NoBackoff(), 0),
-                protocol=2,
-                decode_responses=False,
-            )
-        except ValueError:
-            raise _malformed() from None  # its text may quote the URL
+        self._redis, self.server = connect(url, call_timeout=call_timeout, connect_timeout=connect_timeout)
         self._waiting: deque[tuple[Command, Script | None, asyncio.Future[Any]]] = deque()
         self._sender: asyncio.Task[None] | None = None
 
@@ -108,11 +79,21 @@ class RedisClient:
 
     def run(self, script: Script, keys: Sequence[bytes], args: Sequence[Argument]) -> asyncio.Future[Any]:
         """Run a script; await the result. Raises the errors of `headrace.errors`."""
-        return self._submit(("EVALSHA", script.sha, len(keys), *keys, *args), script)
+        return self.send(("EVALSHA", script.sha, len(keys), *keys, *args), script)
+
+    async def asking(self, *command: Argument) -> Any:
+        """Run one command on a slot that this node is only importing."""
+        try:
+            _, reply = await self._round_trip([("ASKING",), command])
+        except (RedisError, OSError, TimeoutError) as error:
+            raise self.translated(error) from error
+        if isinstance(reply, Exception):
+            raise self.translated(reply) from reply
+        return reply
 
     def command(self, *command: Argument) -> asyncio.Future[Any]:
         """Run one plain command; await the result."""
-        return self._submit(command, None)
+        return self.send(command, None)
 
     async def blocking(self, seconds: float, *command: Argument) -> Any:
         """Run a command that may block for ``seconds`` on a connection of its own."""
@@ -154,6 +135,10 @@ class RedisClient:
                 return StoreUnavailable(f"{where} is a read-only replica now; waiting for the primary")
             case BusyLoadingError():
                 return StoreUnavailable(f"{where} is loading its data set")
+            case MovedError() | AskError() | TryAgainError():
+                return Redirected(where, error)
+            case ClusterDownError():
+                return StoreUnavailable(f"{where}: the cluster does not serve this slot now")
             case ResponseError():
                 text = str(error)
                 if "OOM" in text[:80]:
@@ -164,7 +149,8 @@ class RedisClient:
 
     # ---- one sender, many callers ---------------------------------------------------------------------------------
 
-    def _submit(self, command: Command, script: Script | None) -> asyncio.Future[Any]:
+    def send(self, command: Command, script: Script | None) -> asyncio.Future[Any]:
+        """Queue a command (``script``: the one that an EVALSHA names) for the next round trip; await the reply."""
         reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting.append((command, script, reply))
         if self._sender is None or self._sender.done():

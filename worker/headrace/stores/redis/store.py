@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgpack
 
-from headrace.errors import InvalidInput, QueueFull, QueueHeld
+from headrace.errors import InvalidInput, QueueFull, QueueHeld, StoreUnavailable
 from headrace.settings import partition_limits
 from headrace.stores.base import (
     TOMBSTONE_TTL_MS,
@@ -28,8 +30,11 @@ from headrace.stores.base import (
     check_page,
 )
 from headrace.stores.redis.client import Argument, RedisClient
+from headrace.stores.redis.cluster import ClusterClient
+from headrace.stores.redis.hints import ClusterHints, Outlook
 from headrace.stores.redis.keys import Keys
 from headrace.stores.redis.scripts import script
+from headrace.stores.redis.urls import CLUSTER_SCHEMES
 from headrace.topology import PartitionRef, Topology
 
 _STATES: dict[bytes, PartitionState] = {
@@ -56,16 +61,26 @@ def _limits(topology: Topology, partitions: int) -> tuple[Argument, ...]:
 
 
 class RedisStore:
-    """A store on one Redis (or Valkey) server. One event loop; use `clone` for another."""
+    """A store on Redis or Valkey: one server, the primary that Sentinels name, or a Cluster, as the URL says.
+
+    One event loop; use `clone` for another.
+    """
 
     def __init__(self, url: str, *, prefix: str = "headrace") -> None:
         if not prefix or set(prefix) & set("{}: \n"):
             raise InvalidInput("prefix", f"{prefix!r} cannot be used", "use text without '{', '}', ':' and spaces")
         self._url = url
         self._prefix = prefix
-        self._client = RedisClient(url)
-        self._keys = Keys(prefix)
         self._waits = 0
+        self._client: RedisClient | ClusterClient
+        self._hints: ClusterHints | None = None
+        if url.partition("://")[0] in CLUSTER_SCHEMES:
+            self._keys = Keys(prefix, hinted=False)
+            self._client = ClusterClient(url)
+            self._hints = ClusterHints(self._client, self._keys)
+        else:
+            self._keys = Keys(prefix)
+            self._client = RedisClient(url)
 
     def __repr__(self) -> str:
         return f"RedisStore({self._client.server!r}, prefix={self._prefix!r})"
@@ -81,6 +96,17 @@ class RedisStore:
     async def check(self) -> None:
         """Prove that the server answers and is new enough; raise StoreUnavailable or UnsupportedServer."""
         await self._client.check()
+
+    @property
+    def hints_may_be_lost(self) -> bool:
+        """Whether a partition may be worth a claim with no hint: in a Cluster, if a client died at the wrong time."""
+        return self._hints is not None
+
+    async def _hint(self, ref: PartitionRef, *, ready: int = 0, due: int = -1) -> None:
+        """Give the hints that the script could not give. They are hints: what the script did stands without them."""
+        if self._hints is not None:
+            with suppress(StoreUnavailable):
+                await self._hints.give(ref, ready=ready, due=due)
 
     async def _run(self, name: str, ref: PartitionRef, *args: Argument) -> Any:
         return await self._client.run(script(name), self._keys.of_script(name, ref), args)
@@ -111,6 +137,7 @@ class RedisStore:
     ) -> PartitionState:
         limits = _limits(topology, partitions)
         reply = await self._run("install", ref, topology.epoch, partitions, step, int(create), ref.label, *limits)
+        await self._hint(ref, ready=reply[1])
         return _STATES[reply[0]]
 
     async def mark(self, ref: PartitionRef, topology: Topology) -> PartitionState:
@@ -123,7 +150,11 @@ class RedisStore:
 
     async def remove(self, ref: PartitionRef) -> bool:
         """Delete a closed (or absent) partition's keys and leave a tombstone."""
-        return bool(await self._run("remove", ref, ref.label, TOMBSTONE_TTL_MS))
+        removed = bool(await self._run("remove", ref, ref.label, TOMBSTONE_TTL_MS))
+        if removed and self._hints is not None:
+            with suppress(StoreUnavailable):
+                await self._hints.forget(ref)
+        return removed
 
     async def discard(self, ref: PartitionRef) -> bool:
         """Delete an empty active partition that never became part of a promoted version."""
@@ -132,8 +163,10 @@ class RedisStore:
     async def counts(self, refs: Sequence[PartitionRef]) -> list[Counts]:
         """Return the counts of each partition, each read in one step."""
         counting = script("counts")
-        replies = [self._client.run(counting, self._keys.of_script("counts", ref), ()) for ref in refs]
-        return [_counts(await reply) for reply in replies]
+        replies = await asyncio.gather(
+            *(self._client.run(counting, self._keys.of_script("counts", ref), ()) for ref in refs)
+        )
+        return [_counts(reply) for reply in replies]
 
     # ---- producing ------------------------------------------------------------------------------------------------
 
@@ -146,6 +179,7 @@ class RedisStore:
             "enqueue", ref, ref.label, partitions, nonce, _pack([part for job in jobs for part in job])
         )
         if reply[0] == b"ok":
+            await self._hint(ref, ready=reply[2], due=reply[3])
             return Accepted(frozenset(reply[1]))
         if reply[0] == b"full":
             raise QueueFull(ref.queue, ref.label, reply[1], reply[2])
@@ -177,11 +211,18 @@ class RedisStore:
         check_limit(limit)
         check_batch(acks)
         packed = _pack([part for ack in acks for part in ack]) if acks else b""
+        seen = await self._hints.before_claim(ref) if self._hints is not None else b""
         reply = await self._run("claim", ref, ref.label, worker, seq, limit, lease_ms, packed, int(suspect))
         token = b"%b:%d" % (worker.encode(), seq)
         if reply[0] == b"gone":
+            if self._hints is not None:
+                with suppress(StoreUnavailable):
+                    await self._hints.forget(ref)
             return Claim(token, refused=list(range(len(acks))), gone=True)
-        _, now, refused, jobs, following, alarm_ms, _, _ = reply
+        _, now, refused, jobs, following, alarm_ms, more, due = reply
+        if self._hints is not None:
+            with suppress(StoreUnavailable):
+                following, alarm_ms = await self._hints.after_claim(ref, worker, Outlook(more, due), seen)
         hint = _ref(ref.queue, following) if following and following != b"@" else None
         return Claim(token, _claimed(jobs), refused, False, now, hint, None if alarm_ms < 0 else alarm_ms)
 
@@ -196,7 +237,9 @@ class RedisStore:
     async def ack(self, ref: PartitionRef, acks: Sequence[Settled]) -> list[int]:
         """Remove finished jobs. Returns the indexes that were not leased under their token."""
         check_batch(acks)
-        return list((await self._run("ack", ref, ref.label, _pack([part for ack in acks for part in ack])))[0])
+        refused, ready = await self._run("ack", ref, ref.label, _pack([part for ack in acks for part in ack]))
+        await self._hint(ref, ready=ready)
+        return list(refused)
 
     async def fail(self, ref: PartitionRef, failures: Sequence[Failure]) -> list[int]:
         """Record failed runs. Returns refused indexes."""
@@ -205,13 +248,17 @@ class RedisStore:
         for failure in failures:
             delay = -1 if failure.delay_ms is None else failure.delay_ms
             flat += (failure.key, failure.token, delay, failure.status, failure.error)
-        return list((await self._run("fail", ref, ref.label, _pack(flat)))[0])
+        refused, due, ready = await self._run("fail", ref, ref.label, _pack(flat))
+        await self._hint(ref, ready=ready, due=due)
+        return list(refused)
 
     async def release(self, ref: PartitionRef, releases: Sequence[Release]) -> list[int]:
         """Hand jobs back without costing an attempt. Returns refused indexes."""
         check_batch(releases)
         packed = _pack([part for release in releases for part in release])
-        return list((await self._run("release", ref, ref.label, packed))[0])
+        refused, ready, due = await self._run("release", ref, ref.label, packed)
+        await self._hint(ref, ready=ready, due=due)
+        return list(refused)
 
     async def renew(self, ref: PartitionRef, leases: Sequence[Settled], lease_ms: int) -> list[int]:
         """Extend leases to now + ``lease_ms``. Returns refused indexes."""
@@ -220,21 +267,33 @@ class RedisStore:
 
     async def recover(self, ref: PartitionRef) -> int:
         """Return jobs with expired leases to ready; the number of them."""
-        return int(await self._run("recover", ref, ref.label))
+        recovered = int(await self._run("recover", ref, ref.label))
+        await self._hint(ref, ready=int(recovered > 0))
+        return recovered
 
     async def promote_due(self, ref: PartitionRef) -> int:
         """Move due jobs to ready; the number of them."""
-        return int(await self._run("promote_due", ref, ref.label))
+        promoted = int(await self._run("promote_due", ref, ref.label))
+        await self._hint(ref, ready=int(promoted > 0))
+        return promoted
 
     async def park(self, ref: PartitionRef, jobs: Sequence[Unknown]) -> list[int]:
         """Let jobs wait by type until a worker knows it. Returns refused indexes."""
         check_batch(jobs)
-        return list((await self._run("park", ref, ref.label, _pack([part for job in jobs for part in job])))[0])
+        refused, ready, now = await self._run("park", ref, ref.label, _pack([part for job in jobs for part in job]))
+        if self._hints is not None and now:
+            await self._hints.parked(ref, now)
+        await self._hint(ref, ready=ready)
+        return list(refused)
 
     async def unpark(self, ref: PartitionRef, types: Sequence[str]) -> int:
         """Make parked jobs of these types ready; the number of them."""
         check_batch(types)
-        return int(await self._run("unpark", ref, ref.label, _pack(list(types))))
+        freed, left = await self._run("unpark", ref, ref.label, _pack(list(types)))
+        if self._hints is not None and not left:
+            await self._hints.unparked(ref)
+        await self._hint(ref, ready=int(freed > 0))
+        return int(freed)
 
     async def parked(self, ref: PartitionRef) -> dict[str, int]:
         """Return how many jobs wait for each type, at most 100 types."""
@@ -274,6 +333,8 @@ class RedisStore:
 
     async def wait_hint(self, queues: Sequence[str], timeout: float) -> PartitionRef | str | None:
         """Wait at most ``timeout`` seconds until a partition of one of the queues is worth a claim."""
+        if self._hints is not None and len(queues) > 1:
+            return await self._first_hint(queues, timeout)
         # BZPOPMIN serves the first key that has a member: each call begins with another queue, or one starves the rest.
         self._waits += 1
         first = self._waits % len(queues)
@@ -285,6 +346,24 @@ class RedisStore:
         if reply[1] == b"@":
             return queue
         return _ref(queue, reply[1])
+
+    async def _first_hint(self, queues: Sequence[str], timeout: float) -> PartitionRef | str | None:
+        """Wait for several queues whose keys lie on different nodes; a second hint at the same moment is given back."""
+        waits = [asyncio.create_task(self.wait_hint([queue], timeout)) for queue in queues]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+            results = await asyncio.gather(*waits, return_exceptions=True)
+        problem = next((each for each in results if isinstance(each, Exception)), None)
+        hints = [each for each in results if isinstance(each, PartitionRef | str)]
+        for extra in hints[1:]:
+            if isinstance(extra, PartitionRef):
+                await self.hint(extra)
+        if not hints and problem is not None:
+            raise problem
+        return hints[0] if hints else None
 
     async def hint(self, ref: PartitionRef) -> None:
         """Give a hint back, or raise one; it goes to the head."""

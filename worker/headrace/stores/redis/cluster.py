@@ -1,0 +1,167 @@
+"""The connection to a Redis Cluster: which node has which slot, and one `RedisClient` per node.
+
+A node that does not have the slot (MOVED), has it only while it is on its way (ASK), or has a part of it (TRYAGAIN)
+runs nothing, so these commands are sent again, where they belong. Whatever gave no answer is never resent here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import urlunsplit
+
+from redis.crc import key_slot
+from redis.exceptions import AskError, MovedError, NoScriptError
+
+from headrace.errors import HeadraceError, InvalidInput, StoreFull, StoreUnavailable
+from headrace.stores.redis.client import Argument, Command, Redirected, RedisClient
+from headrace.stores.redis.scripts import Script
+from headrace.stores.redis.urls import CLUSTER_SCHEMES, Address, addresses, malformed, server_name, split
+
+SLOTS = 16384
+MAX_REDIRECTIONS = 16
+
+
+class ClusterClient:
+    """Runs commands on the nodes of a Redis Cluster. One event loop; `close` when done.
+
+    ``url``: ``redis+cluster://[user:password@]host[:port][,host[:port]...]``, or ``rediss+cluster://`` for TLS, with
+    any nodes of the cluster. Raises InvalidInput; the URL is never part of a message.
+    """
+
+    def __init__(self, url: str) -> None:
+        parts = split(url)
+        if parts.scheme not in CLUSTER_SCHEMES:
+            raise malformed()
+        self._scheme = CLUSTER_SCHEMES[parts.scheme]
+        self._login, _, hosts = parts.netloc.rpartition("@")
+        self._seeds = addresses(hosts, 6379)
+        if parts.path.strip("/") not in ("", "0"):
+            raise InvalidInput("store URL", "names a database", "leave it out: a Redis Cluster has database 0 only")
+        self._query = parts.query
+        self.server = server_name(url)
+        self._nodes: dict[Address, RedisClient] = {}
+        self._slots: list[Address] = []
+        self._refresh: asyncio.Task[None] | None = None
+
+    async def close(self) -> None:
+        """Close all connections. Idempotent."""
+        if self._refresh is not None:
+            self._refresh.cancel()
+            await asyncio.gather(self._refresh, return_exceptions=True)
+        nodes, self._nodes = self._nodes, {}
+        for node in nodes.values():
+            await node.close()
+
+    async def check(self) -> None:
+        """Prove that every master answers and is new enough; raise StoreUnavailable or UnsupportedServer."""
+        await self._read_slots()
+        for address in dict.fromkeys(self._slots):
+            await self._node(address).check()
+
+    async def run(self, script: Script, keys: Sequence[bytes], args: Sequence[Argument]) -> Any:
+        """Run a script on the node that has its keys."""
+        return await self._send(keys[0], ("EVALSHA", script.sha, len(keys), *keys, *args), script)
+
+    async def command(self, *command: Argument) -> Any:
+        """Run one plain command on the node that has its key, the first argument."""
+        return await self._send(command[1], command, None)
+
+    async def blocking(self, seconds: float, *command: Argument) -> Any:
+        """Run a command that may block for ``seconds``, on a connection of its own."""
+        for _ in range(MAX_REDIRECTIONS):
+            node = self._node(await self._address(command[1]))
+            try:
+                return await node.blocking(seconds, *command)
+            except Redirected as redirected:
+                await self._follow(redirected)
+            except StoreFull:
+                raise
+            except StoreUnavailable:
+                self._slots = []  # perhaps another node is the master now
+                raise
+        raise StoreUnavailable(f"redis cluster {self.server}: a slot moves around; nothing was run")
+
+    # ---- routing --------------------------------------------------------------------------------------------------
+
+    async def _send(self, key: Argument, command: Command, script: Script | None) -> Any:
+        asking: Address | None = None
+        for _ in range(MAX_REDIRECTIONS):
+            node = self._node(asking or await self._address(key))
+            try:
+                if asking is not None:
+                    return await self._ask(node, command, script)
+                return await node.send(command, script)
+            except Redirected as redirected:
+                asking = await self._follow(redirected)
+            except StoreFull:
+                raise
+            except StoreUnavailable:
+                self._slots = []  # perhaps another node is the master now
+                raise
+        raise StoreUnavailable(f"redis cluster {self.server}: a slot moves around; nothing was run")
+
+    async def _ask(self, node: RedisClient, command: Command, script: Script | None) -> Any:
+        try:
+            return await node.asking(*command)
+        except HeadraceError as error:
+            if script is None or not isinstance(error.__cause__, NoScriptError):
+                raise
+        return await node.asking("EVAL", script.source, *command[2:])
+
+    async def _follow(self, redirected: Redirected) -> Address | None:
+        """Take note of where a slot is; the address to ask once, if it is only on its way there."""
+        error = redirected.error
+        if isinstance(error, MovedError):  # before AskError, its base
+            if self._slots:
+                self._slots[error.slot_id] = (error.host, error.port)
+            if self._refresh is None or self._refresh.done():
+                self._refresh = asyncio.create_task(self._read_slots_quietly())
+        elif isinstance(error, AskError):
+            return error.host, error.port
+        else:  # TRYAGAIN: some of the keys have moved, others not yet
+            await asyncio.sleep(0.01 * random.uniform(0.5, 1.5))
+        return None
+
+    async def _address(self, key: Argument) -> Address:
+        if not self._slots:
+            await self._read_slots()
+        name = key if isinstance(key, bytes) else str(key).encode()
+        return self._slots[key_slot(name)]
+
+    def _node(self, address: Address) -> RedisClient:
+        node = self._nodes.get(address)
+        if node is None:
+            host, port = address
+            netloc = f"{self._login}@" if self._login else ""
+            netloc += f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+            node = self._nodes[address] = RedisClient(urlunsplit((self._scheme, netloc, "", self._query, "")))
+        return node
+
+    async def _read_slots(self) -> None:
+        """Ask any node that answers which node has which slot. Raises the last error if none does."""
+        problem: HeadraceError | None = None
+        for address in dict.fromkeys([*self._nodes, *self._seeds]):
+            try:
+                ranges = await self._node(address).command("CLUSTER", "SLOTS")
+            except HeadraceError as error:
+                problem = error
+                continue
+            slots: list[Address | None] = [None] * SLOTS
+            for first, last, master, *_ in ranges:
+                host = master[0].decode() or address[0]
+                slots[first : last + 1] = [(host, master[1])] * (last - first + 1)
+            covered = [each for each in slots if each is not None]
+            if len(covered) == SLOTS:
+                self._slots = covered
+                return
+            problem = StoreUnavailable(f"redis cluster {self.server}: {SLOTS - len(covered)} slots have no master now")
+        raise problem or StoreUnavailable(f"redis cluster {self.server}: no node is known")
+
+    async def _read_slots_quietly(self) -> None:
+        try:
+            await self._read_slots()
+        except HeadraceError:
+            self._slots = []  # the next call reads them, and reports

@@ -1,0 +1,126 @@
+"""URLs of Redis: what they name, what of them may be shown, and the library's client for them."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
+
+import redis.asyncio as redis
+from redis.asyncio.retry import Retry
+from redis.asyncio.sentinel import Sentinel
+from redis.backoff import NoBackoff
+
+from headrace.errors import InvalidInput
+
+CLUSTER_SCHEMES = {"redis+cluster": "redis", "rediss+cluster": "rediss"}
+SENTINEL_SCHEMES = ("redis+sentinel", "rediss+sentinel")
+SENTINEL_PORT = 26379
+_DATABASE = re.compile(r"(/\d*)?\Z")
+
+Address = tuple[str, int]
+
+
+def malformed() -> InvalidInput:
+    """Return the error for a URL that cannot be parsed; it shows nothing of the URL."""
+    remedy = (
+        "use redis://[user:password@]host[:port][/db], redis+cluster://...host[:port][,host[:port]...] or "
+        "redis+sentinel://...host[:port][,...]/NAME[/db], with '/', '?', '#' and '@' in a password percent-encoded"
+    )
+    return InvalidInput("store URL", "cannot be parsed", remedy)
+
+
+def split(url: str) -> SplitResult:
+    """Split a URL; raise InvalidInput if it is malformed.
+
+    A password with a bare ``/``, ``?`` or ``#`` makes it so: a part of the password would be taken for port, path or
+    query, and be shown.
+    """
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise malformed() from None
+    if parts.fragment or "@" in parts.path or "@" in parts.query:
+        raise malformed()
+    return parts
+
+
+def addresses(hosts: str, default_port: int) -> list[Address]:
+    """Parse ``host[:port][,host[:port]...]``; raise InvalidInput if it is malformed."""
+    try:
+        found = [urlsplit(f"//{host}") for host in hosts.split(",")]
+        return [(each.hostname or "localhost", each.port or default_port) for each in found]
+    except ValueError:
+        raise malformed() from None
+
+
+class Connection(NamedTuple):
+    """The library's client, and the name of its server that may be shown."""
+
+    client: redis.Redis
+    server: str
+
+
+def server_name(url: str) -> str:
+    """Return what messages may show of a URL: hosts, ports and database. Raises InvalidInput if it is malformed."""
+    parts = split(url)
+    if parts.scheme == "unix":
+        return parts.path
+    hosts = parts.netloc.rpartition("@")[2]
+    if parts.scheme in SENTINEL_SCHEMES:
+        name, database = _primary(parts)
+        return f"{name}/{database} of sentinels {_shown(addresses(hosts, SENTINEL_PORT))}"
+    if not _DATABASE.match(parts.path):
+        raise malformed()
+    if parts.scheme in CLUSTER_SCHEMES:
+        return _shown(addresses(hosts, 6379))
+    if "," in hosts:
+        raise malformed()
+    return f"{_shown(addresses(hosts, 6379))}/{parts.path.strip('/') or 0}"
+
+
+def connect(url: str, *, call_timeout: float, connect_timeout: float) -> Connection:
+    """Return a client for one server, or for the primary that Sentinels name. No connection is made yet."""
+    options: dict[str, Any] = {
+        "socket_timeout": call_timeout,
+        "socket_connect_timeout": connect_timeout,
+        "retry": Retry(NoBackoff(), 0),
+        "protocol": 2,
+        "decode_responses": False,
+    }
+    server = server_name(url)
+    parts = split(url)
+    if parts.scheme in SENTINEL_SCHEMES:
+        return Connection(_behind_sentinels(parts, options), server)
+    try:
+        return Connection(redis.Redis.from_url(url, **options), server)
+    except ValueError:
+        raise malformed() from None  # its text may quote the URL
+
+
+def _shown(hosts: list[Address]) -> str:
+    return ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in hosts)
+
+
+def _primary(parts: SplitResult) -> tuple[str, int]:
+    """Return name and database of the primary in ``/NAME[/db]``."""
+    name, _, database = parts.path.strip("/").partition("/")
+    if not name or not re.fullmatch(r"\d*", database):
+        raise malformed()
+    return name, int(database or 0)
+
+
+def _behind_sentinels(parts: SplitResult, options: dict[str, Any]) -> redis.Redis:
+    """User and password are those of Redis; the Sentinels' own may be given as ``?sentinel_password=...``."""
+    login, _, hosts = parts.netloc.rpartition("@")
+    user, _, password = login.partition(":")
+    query = {key: values[-1] for key, values in parse_qs(parts.query).items()}
+    if parts.scheme.startswith("rediss"):
+        options = {**options, "ssl": True}
+    own = {key: query[f"sentinel_{key}"] for key in ("username", "password") if f"sentinel_{key}" in query}
+    sentinels: Any = Sentinel(addresses(hosts, SENTINEL_PORT), sentinel_kwargs={**options, **own})  # type: ignore[no-untyped-call]
+    name, database = _primary(parts)
+    client: redis.Redis = sentinels.master_for(
+        name, db=database, username=unquote(user) or None, password=unquote(password) or None, **options
+    )
+    return client
