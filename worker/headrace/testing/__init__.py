@@ -1,0 +1,6 @@
+"""Testing kit: run an application's handlers without Redis, on a clock that the test moves.
+
+The worker is the real one and the store is the one in memory, so retries, time-outs, dead letters and limits are those
+of production; only time is not. `TestQueue` is for asynchronous tests, `BlockingTestQueue` for plain ones; with pytest,
+``headrace.testing.plugin`` (found by itself) gives both as fixtures.
+"""
