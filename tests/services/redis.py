@@ -43,9 +43,9 @@ class RedisServer:
 
     ``persist``: every write is on disk before it is answered (AOF, fsync always), so that `kill` and `start` lose
     nothing; else all data are gone with the process. ``options`` are command-line options of the server, such as
-    ``--maxmemory 20mb``. Its ``folder`` is temporary and removed by `close`. Whoever passes a ``guard`` keeps it;
-    without one the server has its own. If this process dies in whatever way, the guard ends the server and removes the
-    folder.
+    ``--maxmemory 20mb``. ``sentinel``: it is a Sentinel. Its ``folder`` is temporary and removed by `close`. Whoever
+    passes a ``guard`` keeps it; without one the server has its own. If this process dies in whatever way, the guard
+    ends the server and removes the folder.
     """
 
     def __init__(
@@ -54,6 +54,7 @@ class RedisServer:
         *,
         persist: bool = False,
         options: tuple[str, ...] = (),
+        sentinel: bool = False,
         guard: Guard | None = None,
     ) -> None:
         self.flavour = flavour
@@ -62,14 +63,19 @@ class RedisServer:
         self.folder = Path(tempfile.mkdtemp(prefix=f"headrace-{flavour}-"))
         self._guard.remove(self.folder)
         self._closed = False
+        address = ("--bind", "127.0.0.1", "--port", str(self.port), "--dir", str(self.folder))
+        if sentinel:
+            # A Sentinel keeps its state in its configuration file, so it needs one.
+            settings = self.folder / "sentinel.conf"
+            settings.touch()
+            command = [binary(flavour), str(settings), "--sentinel", *address, "--daemonize", "no", *options]
+        else:
+            persistence = ("--appendonly", "yes", "--appendfsync", "always") if persist else ("--appendonly", "no")
+            command = [binary(flavour), *address, *("--save", "", "--daemonize", "no", "--loglevel", "notice")]
+            command += [*persistence, *options]
         self._process = Component(
             flavour,
-            [
-                *(binary(flavour), "--bind", "127.0.0.1", "--port", str(self.port), "--dir", str(self.folder)),
-                *("--save", "", "--daemonize", "no", "--loglevel", "notice"),
-                *(("--appendonly", "yes", "--appendfsync", "always") if persist else ("--appendonly", "no")),
-                *options,
-            ],
+            command,
             log=self.folder / "server.log",
             guard=self._guard,
             env={"PATH": os.environ.get("PATH", ""), "LC_ALL": "C"},

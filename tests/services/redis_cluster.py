@@ -16,7 +16,7 @@ FORM_SECONDS = 30.0
 SLOTS = 16384
 
 
-def _client(server: RedisServer) -> Any:
+def client_of(server: RedisServer) -> Any:
     return redis.Redis(port=server.port)
 
 
@@ -57,30 +57,60 @@ class RedisClusterServers:
         """Start the servers and join them. Raises RuntimeError if the cluster does not form."""
         for server in self.servers:
             server.start()
-        first, *others = [_client(server) for server in self.servers]
+        first, *others = [client_of(server) for server in self.servers]
         for server, bus in zip(self.servers[1:], self._buses[1:], strict=True):
             first.execute_command("CLUSTER", "MEET", "127.0.0.1", server.port, bus)
         share = -(-SLOTS // len(self.masters))
         for number, server in enumerate(self.masters):
             low, high = number * share, min((number + 1) * share, SLOTS) - 1
-            _client(server).execute_command("CLUSTER", "ADDSLOTSRANGE", low, high)
+            client_of(server).execute_command("CLUSTER", "ADDSLOTSRANGE", low, high)
         everyone = [first, *others]
         self._wait(
             lambda: all(self._known(node) == len(self.servers) for node in everyone), "every node knows the others"
         )
         for number, server in enumerate(self.servers[len(self.masters) :]):
-            master = _client(self.masters[number // self._replicas])
+            master = client_of(self.masters[number // self._replicas])
             name = master.execute_command("CLUSTER", "MYID")
-            _client(server).execute_command("CLUSTER", "REPLICATE", name)
+            client_of(server).execute_command("CLUSTER", "REPLICATE", name)
         self._wait(lambda: all(self._formed(node) for node in everyone), "the cluster serves all slots")
         for node in everyone:
             node.close()
 
+    def client(self, server: RedisServer) -> Any:
+        """A client of one server."""
+        return client_of(server)
+
     def node(self, key: str | bytes) -> Any:
-        """A client of the master that has the key."""
-        slot = _client(self.masters[0]).execute_command("CLUSTER", "KEYSLOT", key)
-        share = -(-SLOTS // len(self.masters))
-        return _client(self.masters[slot // share])
+        """A client of the master that has the key now."""
+        return client_of(self.masters[self._holder(self._slot(key))])
+
+    def holds(self, server: RedisServer, key: str | bytes) -> bool:
+        """Whether the key lies on that master."""
+        return self.masters[self._holder(self._slot(key))] is server
+
+    def move_slot_of(self, key: str | bytes) -> None:
+        """Move the key's slot to another master, key by key, as an operator of the cluster would."""
+        slot = self._slot(key)
+        number = self._holder(slot)
+        source, target = self.masters[number], self.masters[(number + 1) % len(self.masters)]
+        source_id, target_id = (client_of(each).execute_command("CLUSTER", "MYID") for each in (source, target))
+        client_of(target).execute_command("CLUSTER", "SETSLOT", slot, "IMPORTING", source_id)
+        client_of(source).execute_command("CLUSTER", "SETSLOT", slot, "MIGRATING", target_id)
+        while names := client_of(source).execute_command("CLUSTER", "GETKEYSINSLOT", slot, 2):
+            client_of(source).execute_command("MIGRATE", "127.0.0.1", target.port, "", 0, 5000, "KEYS", *names)
+            time.sleep(0.02)  # traffic meets a slot that is on its way
+        for server in (target, source, *self.masters):
+            client_of(server).execute_command("CLUSTER", "SETSLOT", slot, "NODE", target_id)
+
+    def _slot(self, key: str | bytes) -> int:
+        slot: int = client_of(self.masters[0]).execute_command("CLUSTER", "KEYSLOT", key)
+        return slot
+
+    def _holder(self, slot: int) -> int:
+        for first, last, master, *_ in client_of(self.masters[0]).execute_command("CLUSTER", "SLOTS"):
+            if first <= slot <= last:
+                return next(n for n, server in enumerate(self.masters) if server.port == master[1])
+        raise RuntimeError(f"slot {slot} has no master")
 
     def close(self) -> None:
         """End all servers and remove their folders."""

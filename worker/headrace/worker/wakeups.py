@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from collections.abc import Callable
 
 from headrace.stores.base import Store
-from headrace.topology import PartitionRef
+from headrace.topology import PartitionRef, Topology
 from headrace.worker.claims import Claims
 from headrace.worker.hints import QueueHints
 from headrace.worker.outage import Backoff, Reachability
@@ -67,7 +68,8 @@ class Waiter:
 class QueueTimer:
     """Ticks one queue when its next job becomes due, if this worker holds the alarm, and at least every 5 s.
 
-    Every 5 s it also reads the queue's settings, and looks for parked jobs whose type this worker knows.
+    Every 5 s it also reads the queue's settings, looks for parked jobs whose type this worker knows and, where hints
+    may be lost, sees to it that somebody looks into one more partition.
     """
 
     def __init__(
@@ -87,6 +89,7 @@ class QueueTimer:
         self._reachability = reachability
         self._at = 0.0
         self._read_at = 0.0
+        self._swept = random.randrange(1 << 16)  # workers begin at different partitions
         self._changed = asyncio.Event()
 
     def rearm(self) -> None:
@@ -123,8 +126,10 @@ class QueueTimer:
             self._at = now + TICK_SECONDS
             try:
                 if self._read_at <= now:
-                    await self._policies.refresh(self._store, self._queue)
+                    topology = await self._policies.refresh(self._store, self._queue)
                     await self._unparker.look()
+                    if topology is not None and self._store.hints_may_be_lost:
+                        await self._sweep(topology)
                     self._read_at = now + TICK_SECONDS
                 alarm_ms = await self._store.tick(self._queue, self._worker)
             except Exception as error:
@@ -136,3 +141,9 @@ class QueueTimer:
             if alarm_ms is not None:
                 # Never at once again: what is due now has just been turned into hints.
                 self.due_in(max(1, alarm_ms))
+
+    async def _sweep(self, topology: Topology) -> None:
+        """Hint at one partition after the other, one each time: the last net for a hint that was lost."""
+        refs = [ref for version in sorted(topology.versions) for ref in topology.refs(version)]
+        self._swept += 1
+        await self._store.hint(refs[self._swept % len(refs)])

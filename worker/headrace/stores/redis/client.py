@@ -50,7 +50,9 @@ class RedisClient:
     """Runs commands on one Redis server, or on the primary that Sentinels name. One event loop; `close` when done."""
 
     def __init__(self, url: str, *, call_timeout: float = 2.0, connect_timeout: float = 2.0) -> None:
-        self._redis, self.server = connect(url, call_timeout=call_timeout, connect_timeout=connect_timeout)
+        self._redis, self.server, self._sentinels = connect(
+            url, call_timeout=call_timeout, connect_timeout=connect_timeout
+        )
         self._waiting: deque[tuple[Command, Script | None, asyncio.Future[Any]]] = deque()
         self._sender: asyncio.Task[None] | None = None
 
@@ -63,7 +65,8 @@ class RedisClient:
             _, _, reply = self._waiting.popleft()
             if not reply.done():
                 reply.set_exception(StoreUnavailable(f"redis {self.server}: the connection was closed"))
-        await self._redis.aclose()
+        for client in (self._redis, *self._sentinels):
+            await client.aclose()
 
     async def check(self) -> None:
         """Prove that the server answers and is new enough; raise StoreUnavailable or UnsupportedServer."""

@@ -333,12 +333,13 @@ class RedisStore:
 
     async def wait_hint(self, queues: Sequence[str], timeout: float) -> PartitionRef | str | None:
         """Wait at most ``timeout`` seconds until a partition of one of the queues is worth a claim."""
-        if self._hints is not None and len(queues) > 1:
-            return await self._first_hint(queues, timeout)
-        # BZPOPMIN serves the first key that has a member: each call begins with another queue, or one starves the rest.
+        # The first queue that has a hint is served: each call begins with another one, or one starves the rest.
         self._waits += 1
         first = self._waits % len(queues)
-        hot = {self._keys.queue(queue, "hot"): queue for queue in (*queues[first:], *queues[:first])}
+        queues = (*queues[first:], *queues[:first])
+        if self._hints is not None and len(queues) > 1:
+            return await self._first_hint(queues, timeout)
+        hot = {self._keys.queue(queue, "hot"): queue for queue in queues}
         reply = await self._client.blocking(timeout, "BZPOPMIN", *hot, f"{max(timeout, 0.001):.3f}")
         if reply is None:
             return None

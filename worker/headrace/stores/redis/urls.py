@@ -55,10 +55,11 @@ def addresses(hosts: str, default_port: int) -> list[Address]:
 
 
 class Connection(NamedTuple):
-    """The library's client, and the name of its server that may be shown."""
+    """The library's client, the name of its server that may be shown, and the clients of the Sentinels if any."""
 
     client: redis.Redis
     server: str
+    sentinels: tuple[redis.Redis, ...] = ()
 
 
 def server_name(url: str) -> str:
@@ -91,7 +92,8 @@ def connect(url: str, *, call_timeout: float, connect_timeout: float) -> Connect
     server = server_name(url)
     parts = split(url)
     if parts.scheme in SENTINEL_SCHEMES:
-        return Connection(_behind_sentinels(parts, options), server)
+        primary, sentinels = _behind_sentinels(parts, options)
+        return Connection(primary, server, sentinels)
     try:
         return Connection(redis.Redis.from_url(url, **options), server)
     except ValueError:
@@ -110,7 +112,7 @@ def _primary(parts: SplitResult) -> tuple[str, int]:
     return name, int(database or 0)
 
 
-def _behind_sentinels(parts: SplitResult, options: dict[str, Any]) -> redis.Redis:
+def _behind_sentinels(parts: SplitResult, options: dict[str, Any]) -> tuple[redis.Redis, tuple[redis.Redis, ...]]:
     """User and password are those of Redis; the Sentinels' own may be given as ``?sentinel_password=...``."""
     login, _, hosts = parts.netloc.rpartition("@")
     user, _, password = login.partition(":")
@@ -123,4 +125,4 @@ def _behind_sentinels(parts: SplitResult, options: dict[str, Any]) -> redis.Redi
     client: redis.Redis = sentinels.master_for(
         name, db=database, username=unquote(user) or None, password=unquote(password) or None, **options
     )
-    return client
+    return client, tuple(sentinels.sentinels)

@@ -1,0 +1,142 @@
+"""A queue on a real Redis Cluster: spread over the masters, and safe while slots move and hints are lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from headrace import App, Producer, Worker, WorkerSettings, lifecycle
+from headrace.errors import HeadraceError
+from headrace.producer import JobSpec
+from headrace.stores import open_store
+from headrace.stores.base import Store
+from headrace.stores.redis.keys import Keys
+from headrace.topology import PartitionRef
+from tests.cluster.guard import Guard
+from tests.services.redis_cluster import SLOTS, RedisClusterServers
+
+QUEUE = "emails"
+
+
+@pytest.fixture(scope="module")
+def servers(process_guard: Guard) -> Iterator[RedisClusterServers]:
+    servers = RedisClusterServers("valkey", guard=process_guard)
+    servers.start()
+    yield servers
+    servers.close()
+
+
+@pytest.fixture
+async def store(servers: RedisClusterServers, prefix: str) -> AsyncIterator[Store]:
+    opened = open_store(servers.url, prefix)
+    await opened.check()
+    yield opened
+    await opened.close()
+
+
+async def work_until(store: Store, jobs: int, ran: list[str], app: App) -> None:
+    """Run a worker until so many jobs ran and nothing is left."""
+    worker = Worker(app, store, WorkerSettings(queues=(QUEUE,), concurrency=8))
+    running = asyncio.create_task(worker.run())
+    topology = await store.read_topology(QUEUE)
+    assert topology is not None
+    async with asyncio.timeout(60):
+        while len(ran) < jobs or any(each.live for each in await store.counts(topology.refs(topology.active))):
+            await asyncio.sleep(0.02)
+    await worker.stop()
+    await running
+
+
+def recording(ran: list[str]) -> App:
+    app = App()
+
+    @app.handler("note")
+    async def note(ctx, payload):  # type: ignore[no-untyped-def]
+        ran.append(ctx.job.id)
+
+    return app
+
+
+async def test_QE1_QA13_jobs_run_on_a_cluster(store: Store) -> None:
+    await lifecycle.promote(store, QUEUE, 1, 12)
+    placed = await Producer(store).enqueue_many(
+        QUEUE, [JobSpec("note", n, delay=0.2 if n % 10 == 0 else None) for n in range(300)]
+    )
+    ran: list[str] = []
+    await work_until(store, 300, ran, recording(ran))
+    assert sorted(ran) == sorted(job.id for job in placed)
+
+
+async def test_QE3_P3_partitions_of_one_queue_lie_on_every_master(
+    store: Store, servers: RedisClusterServers, prefix: str
+) -> None:
+    await lifecycle.promote(store, QUEUE, 1, 32)
+    await Producer(store).enqueue_many(QUEUE, [JobSpec("note", n) for n in range(320)])
+    keys = Keys(prefix, hinted=False)
+    holding = [0, 0, 0]
+    for number in range(32):
+        for index, server in enumerate(servers.masters):
+            node = servers.client(server)
+            slot = node.execute_command("CLUSTER", "KEYSLOT", keys.partition(PartitionRef(QUEUE, 1, number), "jobs"))
+            holding[index] += node.execute_command("CLUSTER", "COUNTKEYSINSLOT", slot) > 0
+            node.close()
+    assert min(holding) >= 3
+    assert sum(holding) == 32
+
+
+async def test_QE6_slots_move_under_traffic_and_no_job_is_lost_or_doubled(
+    store: Store, servers: RedisClusterServers, prefix: str
+) -> None:
+    await lifecycle.promote(store, QUEUE, 1, 6)
+    ran: list[str] = []
+    producer = Producer(store)
+    placed: list[str] = []
+    stop = asyncio.Event()
+
+    async def produce() -> None:
+        while not stop.is_set():
+            placed.extend(job.id for job in await producer.enqueue_many(QUEUE, [JobSpec("note", n) for n in range(20)]))
+            await asyncio.sleep(0.005)
+
+    app = recording(ran)
+    worker = Worker(app, store, WorkerSettings(queues=(QUEUE,), concurrency=8))
+    running = asyncio.create_task(worker.run())
+    producing = asyncio.create_task(produce())
+    keys = Keys(prefix, hinted=False)
+    for number in range(6):
+        key = keys.partition(PartitionRef(QUEUE, 1, number), "meta")
+        await asyncio.to_thread(servers.move_slot_of, key)
+    await asyncio.to_thread(servers.move_slot_of, keys.queue(QUEUE, "topology"))
+    stop.set()
+    await producing
+    async with asyncio.timeout(60):
+        while len(ran) < len(placed):
+            await asyncio.sleep(0.02)
+    await worker.stop()
+    await running
+    assert sorted(ran) == sorted(placed)
+    assert len(set(ran)) == len(ran)
+
+
+async def test_a_job_whose_hint_was_lost_is_found(store: Store, servers: RedisClusterServers, prefix: str) -> None:
+    """The producer died between the insert and the hint."""
+    await lifecycle.promote(store, QUEUE, 1, 1)
+    await Producer(store).enqueue(QUEUE, "note")
+    keys = Keys(prefix, hinted=False)
+    for name in ("hot", "due"):
+        servers.node(keys.queue(QUEUE, name)).delete(keys.queue(QUEUE, name))
+    ran: list[str] = []
+    await work_until(store, 1, ran, recording(ran))
+
+
+async def test_a_plain_url_to_a_cluster_node_says_what_to_use(servers: RedisClusterServers, prefix: str) -> None:
+    keys = Keys(prefix, hinted=False)
+    plain = open_store(f"redis://127.0.0.1:{servers.masters[0].port}", prefix)
+    queue = next(
+        name for n in range(SLOTS) if servers.holds(servers.masters[1], keys.queue(name := f"queue-{n}", "topology"))
+    )
+    with pytest.raises(HeadraceError, match=r"redis\+cluster://"):
+        await plain.read_topology(queue)
+    await plain.close()

@@ -1,0 +1,79 @@
+"""A queue behind Sentinels: the primary dies, a replica takes over, work goes on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from headrace import App, Producer, Worker, WorkerSettings, lifecycle
+from headrace.errors import InvalidInput, OutcomeUnknown, StoreUnavailable
+from headrace.stores import open_store
+from tests.cluster.guard import Guard
+from tests.services.redis_sentinel import SentinelServers
+
+PASSWORD = "p%40ss-word"
+
+
+@pytest.fixture
+def servers(process_guard: Guard) -> Iterator[SentinelServers]:
+    servers = SentinelServers("valkey", password="p@ss-word", guard=process_guard)
+    servers.start()
+    yield servers
+    servers.close()
+
+
+async def test_QF1_a_failover_is_survived(servers: SentinelServers, prefix: str) -> None:
+    url = servers.url.replace("p@ss-word", PASSWORD)
+    store = open_store(url, prefix)
+    await store.check()
+    await lifecycle.promote(store, "emails", 1, 2)
+    app = App()
+    ran: list[str] = []
+
+    @app.handler("note")
+    async def note(ctx, payload):  # type: ignore[no-untyped-def]
+        ran.append(ctx.job.id)
+
+    worker = Worker(app, store, WorkerSettings(queues=("emails",), lease_ms=3000))
+    running = asyncio.create_task(worker.run())
+    producer = Producer(store)
+    placed: list[str] = []
+
+    async def enqueue_more(jobs: int) -> None:
+        async with asyncio.timeout(60):
+            while len(placed) < jobs:
+                try:
+                    placed.append((await producer.enqueue("emails", "note", id=f"job-{len(placed)}")).id)
+                except (StoreUnavailable, OutcomeUnknown):
+                    await asyncio.sleep(0.1)  # the same id again: it lives once
+
+    await enqueue_more(20)
+    async with asyncio.timeout(30):
+        while len(ran) < 20:
+            await asyncio.sleep(0.01)
+    servers.kill_primary()
+    await enqueue_more(60)
+    async with asyncio.timeout(60):
+        while not set(placed) <= set(ran):
+            await asyncio.sleep(0.01)
+    await worker.stop()
+    await running
+    await store.close()
+
+
+def test_credentials_of_sentinel_urls_are_not_shown() -> None:
+    store = open_store(f"redis+sentinel://user:{PASSWORD}@one:26379,two/jobs/3")
+    assert repr(store) == "RedisStore('jobs/3 of sentinels one:26379,two:26379', prefix='headrace')"
+    with pytest.raises(InvalidInput) as refused:
+        open_store(f"redis+sentinel://user:{PASSWORD}@one:26379")
+    assert "ss-word" not in str(refused.value)
+
+
+def test_credentials_of_cluster_urls_are_not_shown() -> None:
+    store = open_store(f"redis+cluster://user:{PASSWORD}@one:7000,[::1]:7001,two")
+    assert repr(store) == "RedisStore('one:7000,[::1]:7001,two:6379', prefix='headrace')"
+    with pytest.raises(InvalidInput, match="database 0 only") as refused:
+        open_store(f"redis+cluster://user:{PASSWORD}@one:7000/3")
+    assert "ss-word" not in str(refused.value)
