@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -133,7 +134,8 @@ class RedisStore:
         """Return the counts of each partition, each read in one step."""
         counting = script("counts")
         replies = [self._client.run(counting, self._keys.of_script("counts", ref), ()) for ref in refs]
-        return [_counts(await reply) for reply in replies]
+        # Gathered, so that no failure of a later one goes unread when an earlier one has failed.
+        return [_counts(reply) for reply in await asyncio.gather(*replies)]
 
     # ---- producing ------------------------------------------------------------------------------------------------
 
