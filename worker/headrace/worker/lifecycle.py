@@ -13,6 +13,7 @@ from typing import Any
 
 from headrace.app import App
 from headrace.stores.base import Store
+from headrace.worker.cancellation import cancel_all
 from headrace.worker.claims import Claims
 from headrace.worker.execution import Executor
 from headrace.worker.health import Health, HealthServer
@@ -199,13 +200,12 @@ class Worker:
         beside: list[asyncio.Task[None]],
     ) -> Ending:
         began = time.monotonic()
-        for task in beside:
-            task.cancel()
+        waiting_and_ticking = asyncio.create_task(cancel_all(beside))
         executor.hand_back_waiting()
         settlements.hurry()
         await claims.stop(STOP_CLAIMS_SECONDS)
-        claiming.cancel()
-        await asyncio.gather(claiming, *beside, return_exceptions=True)
+        await cancel_all([claiming])
+        await waiting_and_ticking
         if executor.running:
             log.info("stopping: %d handler(s) still run", len(executor.running))
         if self._stop.is_set():

@@ -14,6 +14,7 @@ from typing import TypeVar
 from headrace.errors import AccessDenied, StoreFull
 from headrace.stores.base import MAX_BATCH, Failure, Release, Store, Unknown
 from headrace.topology import PartitionRef
+from headrace.worker.cancellation import cancel_all
 from headrace.worker.leases import Execution, LeaseTable, State
 from headrace.worker.metrics import Metrics, Outcome
 from headrace.worker.outage import Backoff, Reachability
@@ -249,9 +250,7 @@ class Settlements:
                     await self._changed.wait()
         except TimeoutError:
             pass
-        for sender in list(self._senders):
-            sender.cancel()
-        await asyncio.gather(*self._senders, return_exceptions=True)
+        await cancel_all(self._senders)
         return sum(box.pending for box in self._outboxes.values())
 
 
