@@ -38,6 +38,7 @@ class Elector:
     """
 
     lane_factory: LaneFactory = Lane
+    campaign_factory: type[Campaign] = Campaign
 
     def __init__(
         self,
@@ -135,7 +136,7 @@ class Elector:
         self._loop = asyncio.get_running_loop()
         self._stopping = self._wedged = False
         lanes = [self.lane_factory(place, self._timings, self.identity) for place in self._locks]
-        campaign = self._campaign = Campaign(lanes, self._fence, self._around)
+        campaign = self._campaign = self.campaign_factory(lanes, self._fence, self._around)
         self._tenure = None
         self._enter(State.FOLLOWING)
         listener = asyncio.create_task(self._listen(campaign))
@@ -220,9 +221,11 @@ class Elector:
             log.info("stepping down: %s", reason)
             tenure.end(reason)
             ended = await self._drained(campaign)
-        until = self._clock() + HANDOVER_SECONDS
-        await campaign.settle(self._clock() + HANDOVER_SECONDS / 2)
-        await free_fence(self._fence, campaign.nonces, self._around, until)
+        # Whatever does not answer must not use up the time of what does.
+        begun = self._clock()
+        until = begun + HANDOVER_SECONDS
+        await campaign.settle(begun + HANDOVER_SECONDS / 4)
+        await free_fence(self._fence, campaign.nonces, self._around, begun + HANDOVER_SECONDS / 2)
         for lane in campaign.chain.lanes:
             # Work that could not be stopped may have effects that no fence sees: its lock runs out by itself.
             if ended:
