@@ -24,7 +24,7 @@ from headrace.worker.outage import Backoff, Reachability
 from headrace.worker.parking import Unparker
 from headrace.worker.policies import Policies
 from headrace.worker.settings import WorkerSettings
-from headrace.worker.settlements import Settlements
+from headrace.worker.settlements import POOL_SECONDS, Settlements
 from headrace.worker.wakeups import QueueTimer, Waiter
 
 log = logging.getLogger("headrace.worker")
@@ -53,15 +53,23 @@ class Worker:
 
     The store stays the caller's, who closes it afterwards. ``metrics`` receives counts (default: none). Its identity in
     the store, ``name`` plus eight random hex digits, is new for each Worker, so that no restart meets its own leases.
+    ``settle_delay`` (seconds, default 0.002): how long a result waits for others to be sent along.
     """
 
     def __init__(
-        self, app: App, store: Store, settings: WorkerSettings | None = None, metrics: Metrics | None = None
+        self,
+        app: App,
+        store: Store,
+        settings: WorkerSettings | None = None,
+        metrics: Metrics | None = None,
+        *,
+        settle_delay: float = POOL_SECONDS,
     ) -> None:
         self._app = app
         self._store = store
         self._settings = settings or WorkerSettings()
         self._metrics: Metrics = metrics or NoMetrics()
+        self._settle_delay = settle_delay
         self.identity = f"{self._settings.worker_id}-{token_hex(4)}"
         self._stop = asyncio.Event()
         self._stop_now = asyncio.Event()
@@ -104,7 +112,7 @@ class Worker:
         reachability = Reachability()
         policies = Policies(settings)
         leases = LeaseTable()
-        settlements = Settlements(store, leases, reachability, metrics)
+        settlements = Settlements(store, leases, reachability, metrics, self._settle_delay)
         executor = Executor(handlers, store, settings, policies, leases, settlements, reachability, metrics)
         health = self._health_server(reachability) if settings.health_port else None
         keeper = Keeper(

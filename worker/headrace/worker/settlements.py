@@ -53,9 +53,16 @@ class Outbox:
 
 
 class Settlements:
-    """All outboxes, and the tasks that send them."""
+    """All outboxes, and the tasks that send them; an outcome waits ``pool_seconds`` for others."""
 
-    def __init__(self, store: Store, leases: LeaseTable, reachability: Reachability, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        store: Store,
+        leases: LeaseTable,
+        reachability: Reachability,
+        metrics: Metrics,
+        pool_seconds: float = POOL_SECONDS,
+    ) -> None:
         self._store = store
         self._leases = leases
         self._reachability = reachability
@@ -64,7 +71,7 @@ class Settlements:
         self._dirty: list[Outbox] = []
         self._timer: asyncio.TimerHandle | None = None
         self._senders: set[asyncio.Task[None]] = set()
-        self._hurry = False
+        self._pool_seconds = pool_seconds
         self._changed = asyncio.Event()
         self.on_confirmed: Callable[[], None] | None = None
         """Called after outcomes have been confirmed: fewer jobs are in flight."""
@@ -131,8 +138,7 @@ class Settlements:
         outbox.dirty = True
         self._dirty.append(outbox)
         if self._timer is None:
-            delay = 0.0 if self._hurry else POOL_SECONDS
-            self._timer = asyncio.get_running_loop().call_later(delay, self._flush)
+            self._timer = asyncio.get_running_loop().call_later(self._pool_seconds, self._flush)
 
     def _flush(self) -> None:
         self._timer = None
@@ -235,7 +241,7 @@ class Settlements:
 
     def hurry(self) -> None:
         """Send everything from now on without waiting for more."""
-        self._hurry = True
+        self._pool_seconds = 0.0
         if self._timer is not None:
             self._timer.cancel()
         self._flush()
