@@ -101,7 +101,10 @@ class Elector:
         return Status(self._state, self.identity, backend, epoch, left, self._leader, self._wedged)
 
     def stop(self) -> None:
-        """Resign if leading, free what is held, and let `run` end. On SIGTERM, call it before anything else."""
+        """Resign if leading, free what is held, and let `run` end. On SIGTERM, call it before anything else.
+
+        Without a `run` under way the next one ends at once.
+        """
         self._stopping = True
         self._post(lambda: None)
 
@@ -134,7 +137,7 @@ class Elector:
     async def run(self) -> None:
         """Campaign, lead, campaign again, until `stop`. Cancelling it is like a crash: nothing is released."""
         self._loop = asyncio.get_running_loop()
-        self._stopping = self._wedged = False
+        self._wedged = False
         lanes = [self.lane_factory(place, self._timings, self.identity) for place in self._locks]
         campaign = self._campaign = self.campaign_factory(lanes, self._fence, self._around)
         self._tenure = None
@@ -157,6 +160,14 @@ class Elector:
             await asyncio.gather(listener, campaign.close(), return_exceptions=True)
             self._enter(State.STOPPED)
             self._loop = self._campaign = None
+            self._stopping = False
+
+    async def close(self) -> None:
+        """Close the connections of locks and fence, when `run` has ended for good."""
+        closings = [place.lock.close() for place in self._locks]
+        for error in await asyncio.gather(*closings, self._fence.close(), return_exceptions=True):
+            if isinstance(error, Exception):
+                log.warning("closing a connection failed: %s", type(error).__name__)
 
     def _goes_on(self) -> bool:
         return not self._stopping
