@@ -202,10 +202,10 @@ class Claims:
         self, outbox: Outbox, claim: Claim, lease_ms: int, taken_at: float, *, hand_back: bool = False
     ) -> None:
         if claim.jobs:
-            self._metrics.claimed(outbox.ref.queue, len(claim.jobs))
             renew_after_ms = self._settings.heartbeat_for(lease_ms)
             batch = Batch(outbox, claim.token, lease_ms, renew_after_ms, claim.now, taken_at)
             self._executor.accept(batch, claim, hand_back=hand_back)
+            self._metrics.claimed(outbox.ref.queue, batch.open.values())
 
     def _close_call(self, hints: QueueHints) -> None:
         self._open_calls -= 1

@@ -19,7 +19,8 @@ from headrace.worker.execution import Executor
 from headrace.worker.health import Health, HealthServer
 from headrace.worker.keeper import Keeper
 from headrace.worker.leases import LeaseTable
-from headrace.worker.metrics import Metrics, NoMetrics
+from headrace.worker.measuring import MeasuringExecutor, measured
+from headrace.worker.metrics import Metrics, NoMetrics, Readings, Rendered
 from headrace.worker.outage import Backoff, Reachability
 from headrace.worker.parking import Unparker
 from headrace.worker.policies import Policies
@@ -112,8 +113,11 @@ class Worker:
         reachability = Reachability()
         policies = Policies(settings)
         leases = LeaseTable()
-        settlements = Settlements(store, leases, reachability, metrics, self._settle_delay)
-        executor = Executor(handlers, store, settings, policies, leases, settlements, reachability, metrics)
+        measuring = type(metrics) is not NoMetrics
+        working_store = measured(store, metrics.store_called) if measuring else store
+        settlements = Settlements(working_store, leases, reachability, metrics, self._settle_delay)
+        kind = MeasuringExecutor if measuring else Executor
+        executor = kind(handlers, store, settings, policies, leases, settlements, reachability, metrics)
         health = self._health_server(reachability) if settings.health_port else None
         keeper = Keeper(
             store.clone(),
@@ -139,7 +143,7 @@ class Worker:
         }
         claims = Claims(
             self.identity,
-            store,
+            working_store,
             settings,
             policies,
             executor,
@@ -153,6 +157,7 @@ class Worker:
         )
         settlements.on_confirmed = executor.notify_free
         self._claims, self._keeper, self._executor = claims, keeper, executor
+        metrics.started(self._read)
         waiter_stores = {queue: store.clone() for queue in settings.queues}
         waiters = [
             Waiter(
@@ -228,6 +233,12 @@ class Worker:
         log.info("worker %s has ended", self.identity)
         return Ending(abandoned, unconfirmed)
 
+    def _read(self) -> Readings | None:
+        if self._ended.is_set():
+            return None
+        slots = self._settings.concurrency
+        return Readings(slots, len(self._executor.running), time.monotonic() - self._claims.cycled_at)
+
     # ---- health -----------------------------------------------------------------------------------------------------
 
     def _health_server(self, reachability: Reachability) -> HealthServer:
@@ -248,8 +259,10 @@ class Worker:
             ok = reachability.ready() and not self._stop.is_set()
             return Health(ok, {"store_reachable": reachability.ready(), "stopping": self._stop.is_set()})
 
-        settings = self._settings
-        return HealthServer(settings.health_address, settings.health_port, {"/healthz": alive, "/readyz": ready})
+        settings, metrics = self._settings, self._metrics
+        pages = {"/metrics": metrics.render} if isinstance(metrics, Rendered) else {}
+        checks = {"/healthz": alive, "/readyz": ready}
+        return HealthServer(settings.health_address, settings.health_port, checks, pages)
 
 
 async def _keep_going(what: str, run: Callable[[], Coroutine[Any, Any, None]]) -> None:

@@ -122,7 +122,8 @@ class Settlements:
         if acks:
             lost = self._close(acks, refused)
             if len(acks) > len(refused):
-                self._metrics.settled(outbox.ref.queue, "succeeded", len(acks) - len(refused))
+                succeeded = [each for index, each in enumerate(acks) if index not in refused] if refused else acks
+                self._metrics.settled(outbox.ref.queue, "succeeded", succeeded)
             self._report_lost(outbox.ref.queue, lost)
 
     def return_acks(self, outbox: Outbox, acks: list[Execution], error: BaseException) -> None:
@@ -202,12 +203,12 @@ class Settlements:
             pending[:0] = batch
             raise
         lost = self._close(executions, refused)
-        outcomes: dict[Outcome, int] = {}
-        for index, (_, _, outcome) in enumerate(batch):
+        outcomes: dict[Outcome, list[Execution]] = {}
+        for index, (execution, _, outcome) in enumerate(batch):
             if index not in refused:
-                outcomes[outcome] = outcomes.get(outcome, 0) + 1
-        for outcome, jobs in outcomes.items():
-            self._metrics.settled(outbox.ref.queue, outcome, jobs)
+                outcomes.setdefault(outcome, []).append(execution)
+        for outcome, runs in outcomes.items():
+            self._metrics.settled(outbox.ref.queue, outcome, runs)
         self._report_lost(outbox.ref.queue, lost)
 
     def _close(self, executions: list[Execution], refused: Sequence[int]) -> list[Execution]:
@@ -229,6 +230,7 @@ class Settlements:
     def _report_lost(self, queue: str, lost: list[Execution]) -> None:
         if lost:
             self._metrics.leases_lost(queue, len(lost))
+            self._metrics.acks_refused(queue, len(lost))
             log.warning(
                 "queue %s: the result of %d finished job(s) was refused: the lease ended before (first: %s, type %s)",
                 queue,
