@@ -39,9 +39,9 @@ class Bid:
 class Lane:
     """One lock of the chain as this process sees it.
 
-    ``doubt``: the outcome of a write is unknown, so the next call is a read. ``leaving``: what is held is being freed, and
-    backs no claim any more, whether or not that arrived. ``not_before``: no call earlier, after a failure. ``poll_at``:
-    when a look is due.
+    ``doubt``: the outcome of a write is unknown, so the next call is a read. ``leaving``: what is held is being freed,
+    and backs no claim any more, whether or not that arrived. ``not_before``: no call earlier, after a failure.
+    ``poll_at``: when a look is due.
     """
 
     def __init__(self, place: RankedLock, timings: Timings, identity: str) -> None:
