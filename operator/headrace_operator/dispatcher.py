@@ -73,8 +73,8 @@ class Dispatcher:
             finally:
                 self._work.done(key)
             if delay is None:
+                # What came in meanwhile stays: a Queue of the same name may have been created since.
                 self._known.discard(key)
-                self._work.drop(key)
             else:
                 self._work.add(key, delay)
 

@@ -94,9 +94,9 @@ class Reconciler:
             seen, store = found
             self._note(key, seen.queue)
             decision = plan(seen)
-            if decision.data_loss:
-                # Told before it is repaired: a repair that is interrupted must not hide the loss.
-                await self._write_status(seen, decision, None)
+            # A loss is told before it is repaired: after a repair nothing shows it any more.
+            if decision.data_loss and not await self._write_status(seen, decision, None):
+                continue  # somebody changed the object in between: look again, and tell it then
             if not decision.steps:
                 return await self._settle(key, seen, decision, None)
             try:

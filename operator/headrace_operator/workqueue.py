@@ -42,10 +42,6 @@ class WorkQueue(Generic[Key]):
         self._push(key, due)
         self._changed.set()
 
-    def drop(self, key: Key) -> None:
-        """Forget ``key`` if it is waiting."""
-        self._due.pop(key, None)
-
     async def take(self) -> Key:
         """Wait for a key whose time has come and that nobody works on. Call `done` with it afterwards."""
         while True:
@@ -54,7 +50,7 @@ class WorkQueue(Generic[Key]):
             while self._heap:
                 due, _, key = self._heap[0]
                 if self._due.get(key) != due or key in self._busy:
-                    heapq.heappop(self._heap)  # moved, dropped, or pushed again by `done`
+                    heapq.heappop(self._heap)  # moved, or pushed again by `done`
                     continue
                 if (wait := due - self._clock()) > 0:
                     break
@@ -65,7 +61,9 @@ class WorkQueue(Generic[Key]):
                     self._changed.set()  # let another worker look at the rest
                 return key
             try:
-                await asyncio.wait_for(self._changed.wait(), wait if self._heap else None)
+                # Not wait_for: before Python 3.12 it may lose a cancellation.
+                async with asyncio.timeout(wait if self._heap else None):
+                    await self._changed.wait()
             except TimeoutError:
                 continue
 

@@ -123,6 +123,11 @@ def test_QD5_dead_letters_are_exported_as_lines(run: Run) -> None:
     assert (code, sorted(line["id"] for line in lines)) == (0, ["a", "b"])
 
 
+def test_an_export_ends_at_its_limit(run: Run) -> None:
+    code, out, _ = run("dead", "export", "emails", "--limit", "2")
+    assert (code, len(out.splitlines())) == (0, 2)
+
+
 def test_an_unknown_queue_is_named(run: Run) -> None:
     code, out, err = run("dead", "list", "nobody")
     assert (code, out) == (1, "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import traceback
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -193,6 +194,37 @@ async def test_a_missing_permission_is_named(flavour: Flavour, process_guard: Gu
             with pytest.raises(AccessDenied, match="evalsha") as caught:
                 await created(store)
             assert SECRET not in str(caught.value)
+
+
+async def test_a_script_that_may_not_be_loaded_fails_its_own_call_only(flavour: Flavour, process_guard: Guard) -> None:
+    with RedisServer(flavour, guard=process_guard) as server:
+        async with connected(server.url) as client, opened_store(server.url) as store:
+            await created(store)
+            await client.acl_setuser(
+                "worker", enabled=True, passwords=[f"+{SECRET}"], keys=["*"], categories=["+@all"], commands=["-script"]
+            )
+            await client.script_flush()
+            await store.recover(ref())  # known to the server from here on
+            url = f"redis://worker:{SECRET}@127.0.0.1:{server.port}/0"
+            async with opened_store(url) as limited:
+                recovered, promoted = await asyncio.gather(
+                    limited.recover(ref()), limited.promote_due(ref()), return_exceptions=True
+                )
+    assert recovered == 0
+    assert isinstance(promoted, AccessDenied)
+
+
+async def test_no_failure_of_a_call_for_many_partitions_goes_unread(flavour: Flavour, process_guard: Guard) -> None:
+    unread: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: unread.append(context["message"]))
+    with RedisServer(flavour, guard=process_guard) as server:
+        async with opened_store(server.url) as store:
+            server.kill()
+            with pytest.raises(StoreUnavailable):
+                await store.counts([ref(n) for n in range(8)])
+            await asyncio.sleep(0)
+            gc.collect()
+    assert unread == []
 
 
 async def test_a_cancelled_caller_disturbs_nobody(flavour: Flavour, process_guard: Guard) -> None:

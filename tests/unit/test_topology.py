@@ -83,6 +83,14 @@ def test_T8_the_active_and_unknown_versions_are_not_removed(step: str) -> None:
         getattr(topology, step)(3)
 
 
+def test_versions_go_on_above_the_largest_number_of_partitions() -> None:
+    assert FIRST.promoted(MAX_PARTITIONS + 1, 8).promoted(MAX_VERSION, 4).active == MAX_VERSION
+    with pytest.raises(InvalidInput, match="version: is 2147483648"):
+        FIRST.promoted(MAX_VERSION + 1, 8)
+    with pytest.raises(InvalidInput, match="partitions: is 1025"):
+        FIRST.promoted(2, MAX_PARTITIONS + 1)
+
+
 def test_settings_and_owner_are_edited_apart_from_versions() -> None:
     settings = QueueSettings(retry=RetryPolicy(max_retries=9))
     edited = FIRST.configured(settings)

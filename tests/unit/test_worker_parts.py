@@ -12,6 +12,7 @@ import pytest
 
 from headrace import StoreUnavailable
 from headrace.topology import PartitionRef
+from headrace.worker.cancellation import cancel_all
 from headrace.worker.deadlines import Deadlines
 from headrace.worker.health import Health, HealthServer
 from headrace.worker.hints import MAX_HINTS, Rotation
@@ -188,3 +189,29 @@ async def test_an_address_in_use_is_told(caplog: pytest.LogCaptureFixture) -> No
     taken.close()
     await taken.wait_closed()
     assert f"the health server cannot listen on 127.0.0.1 port {port}" in caplog.text
+
+
+async def test_tasks_end_even_if_a_cancellation_is_dropped_on_the_way() -> None:
+    dropped = 0
+
+    async def drops_two() -> None:
+        nonlocal dropped
+        while True:
+            try:
+                await asyncio.sleep(3600)
+            except asyncio.CancelledError:
+                dropped += 1
+                if dropped > 2:
+                    raise
+
+    async def fails() -> None:
+        raise ValueError
+
+    tasks = [asyncio.create_task(drops_two()), asyncio.create_task(fails()), asyncio.create_task(asyncio.sleep(3600))]
+    await asyncio.sleep(0)
+    async with asyncio.timeout(10):
+        await cancel_all(tasks)
+    assert [task.cancelled() for task in tasks] == [True, False, True]
+    assert isinstance(tasks[1].exception(), ValueError)
+    assert dropped == 3
+    await cancel_all([])

@@ -150,9 +150,5 @@ class OutcomeUnknown(HeadraceError):
     """
 
 
-class LeaseLost(HeadraceError):
-    """The job's lease ended or was taken over: its result is refused, and another worker may run the job."""
-
-
 class UnsupportedServer(HeadraceError):
     """The server lacks a feature that Headrace needs."""

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 Payload = Any
-JobState = Literal["scheduled", "ready", "leased", "retry", "dead"]
 
 DEFAULT_TIMEOUT_MS = 30_000
 MAX_TIMEOUT_MS = 2**32 - 1

@@ -22,8 +22,12 @@ from typing import Any, NamedTuple
 
 from headrace.envelope import MAX_PAYLOAD_BYTES, encode_body, record_body
 from headrace.errors import (
+    AccessDenied,
+    HeadraceError,
     InvalidInput,
     OutcomeUnknown,
+    QueueFull,
+    QueueHeld,
     StoreFull,
     StoreUnavailable,
     TopologyConflict,
@@ -40,6 +44,7 @@ STEP_JOBS = 500
 MAX_RETRY_SECONDS = CLIENT_RETRY_MS / 1000 - 0.5
 """Longest time a producer seeks the outcome of a step, with a margin below what completing a version waits."""
 
+_TOO_LATE = "the outcome of the step that carried them was not found out in time"
 _MAX_DELAY_MS = 100 * 366 * 24 * 3600 * 1000
 
 
@@ -72,7 +77,7 @@ class JobSpec:
 
 @dataclass(slots=True)
 class _Pending:
-    """A job on its way.
+    """A job on its way, until it has a ``result`` or an ``error``.
 
     ``nonce``: of a step that carried it and whose outcome is unknown, else empty; ``deadline``: until when that can be
     found out, on the producer's clock.
@@ -84,6 +89,7 @@ class _Pending:
     nonce: bytes = b""
     deadline: float = 0.0
     result: Enqueued | None = None
+    error: HeadraceError | None = None
 
 
 class Producer:
@@ -113,6 +119,9 @@ class Producer:
         self._steps = 0
         self._waiting: dict[str, list[tuple[_Pending, asyncio.Future[Enqueued]]]] = {}
         self._senders: dict[str, asyncio.Task[None]] = {}
+        self._placing = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
 
     async def enqueue(
         self,
@@ -135,8 +144,9 @@ class Producer:
         now by the server's clock; default now. ``max_retries`` (0..1000) and ``timeout`` (seconds) override the
         queue's settings for this job. ``headers``: text to text, handed to the handler.
 
-        Raises InvalidInput or PayloadTooLarge before anything is sent, UnknownQueue, StoreFull (not enqueued), or
-        OutcomeUnknown if the store did not answer in time.
+        Raises InvalidInput or PayloadTooLarge before anything is sent. Not enqueued after UnknownQueue, QueueFull,
+        QueueHeld, StoreFull, StoreUnavailable (AccessDenied too) or TopologyConflict. Unknown after OutcomeUnknown: the
+        store did not answer in time.
         """
         check_queue_name(queue)
         job = self._packed(JobSpec(type, payload, id, run_at, delay, max_retries, timeout, headers))
@@ -172,6 +182,7 @@ class Producer:
     async def aclose(self) -> None:
         """Wait for calls under way and close the store."""
         await asyncio.gather(*self._senders.values())
+        await self._idle.wait()
         await self._store.close()
 
     # ---- packing --------------------------------------------------------------------------------------------------
@@ -209,23 +220,40 @@ class Producer:
                     if job.result is not None:
                         placed.set_result(job.result)
                     else:
-                        placed.set_exception(problem or RuntimeError("a placed job has no result"))
+                        placed.set_exception(job.error or problem or RuntimeError("a placed job has no result"))
         finally:
             del self._senders[queue]
 
     async def _place(self, queue: str, pending: Sequence[_Pending]) -> None:
+        """Give every job a result or an error of its own; then raise one of the errors, OutcomeUnknown first."""
+        self._placing += 1
+        self._idle.clear()
+        try:
+            await self._send(queue, pending)
+        except HeadraceError as error:
+            _fail(pending, error)
+        finally:
+            self._placing -= 1
+            if not self._placing:
+                self._idle.set()
+        errors = [job.error for job in pending if job.error is not None]
+        if errors:
+            raise next((error for error in errors if isinstance(error, OutcomeUnknown)), errors[0])
+
+    async def _send(self, queue: str, pending: Sequence[_Pending]) -> None:
+        """Send jobs until each has a result or an error. What is raised is the error of all those without one."""
         topology = self._topologies.get(queue) or await self._read_topology(queue)
         refused_until = self._clock() + self._retry_for
         left = list(pending)
-        unknown: list[_Pending] = []
         advanced = True
         while True:
             await self._probe(topology, [job for job in left if job.given or job.nonce])
             # A lost step that no older version knows was not applied - if they were asked in time: later, the version
             # that had applied it may be gone. That happens to a process that slept.
             now = self._clock()
-            unknown += [job for job in left if job.result is None and job.nonce and now > job.deadline]
-            left = [job for job in left if job.result is None and not (job.nonce and now > job.deadline)]
+            late = [job for job in left if job.result is None and job.nonce and now > job.deadline]
+            _fail(late, OutcomeUnknown(f"queue {queue!r}: {len(late)} job(s) may or may not be enqueued: {_TOO_LATE}"))
+            left = [job for job in left if job.result is None and job.error is None]
             if advanced:  # else the version that was sent to is not among the older ones, and was not asked
                 for job in left:
                     job.nonce = b""
@@ -241,12 +269,7 @@ class Producer:
             for outcome in outcomes:
                 if isinstance(outcome, BaseException):
                     raise outcome
-            left = [job for job in left if job.result is None]
-            if unknown and not left:
-                raise OutcomeUnknown(
-                    f"queue {queue!r}: {len(unknown)} job(s) may or may not be enqueued: the outcome of the step that "
-                    f"carried them was not found out in time"
-                )
+            left = [job for job in left if job.result is None and job.error is None]
             if not left:
                 return
             successor = await self._successor(topology, outcomes)
@@ -260,7 +283,18 @@ class Producer:
             topology = successor
 
     async def _step(self, ref: PartitionRef, topology: Topology, group: list[_Pending]) -> Topology | None:
-        """Send one group until there is an answer; the successor if the partition refused and knows one."""
+        """Send one group and return the successor if the partition refused it and knows one.
+
+        An error is that of the jobs of this group only: the others go on.
+        """
+        try:
+            return await self._answered_step(ref, topology, group)
+        except HeadraceError as error:
+            _fail(group, error)
+            return None
+
+    async def _answered_step(self, ref: PartitionRef, topology: Topology, group: list[_Pending]) -> Topology | None:
+        """Send one group until there is an answer."""
         self._steps += 1
         nonce = self._name + self._steps.to_bytes(6, "big")
         batch = [job.job for job in group]
@@ -268,11 +302,15 @@ class Producer:
         while True:
             try:
                 reply = await self._store.enqueue(ref, topology.partitions, nonce, batch)
-            except StoreFull:
+            except (StoreFull, QueueFull, QueueHeld):
+                for job in group:
+                    if job.nonce == nonce:
+                        job.nonce = b""  # an earlier try of this step would have been recognized: it was not applied
                 raise
             except StoreUnavailable as error:
-                for job in group:
-                    job.nonce, job.deadline = nonce, patience.deadline
+                if not isinstance(error, AccessDenied):  # that was not applied
+                    for job in group:
+                        job.nonce, job.deadline = nonce, patience.deadline
                 await patience.pause(ref, group, error)
                 continue
             if isinstance(reply, Accepted):
@@ -361,6 +399,18 @@ class _Patience:
             f"queue {ref.queue!r}, partition {ref.label}: no answer in time, so {unknown} job(s) may or may not be "
             f"enqueued ({error})"
         ) from error
+
+
+def _fail(jobs: Sequence[_Pending], error: HeadraceError) -> None:
+    """Give ``error`` to the jobs without a result; OutcomeUnknown to those that a lost step may have enqueued."""
+    left = [job for job in jobs if job.result is None and job.error is None]
+    unknown = sum(1 for job in left if job.nonce)
+    told = error
+    if unknown and not isinstance(error, OutcomeUnknown):
+        told = OutcomeUnknown(f"{unknown} job(s) may or may not be enqueued: {_TOO_LATE} ({error})")
+        told.__cause__ = error
+    for job in left:
+        job.error = told if job.nonce else error
 
 
 def _milliseconds(field: str, value: timedelta | float) -> int:

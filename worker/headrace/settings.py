@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from headrace.job import DEFAULT_TIMEOUT_MS, MAX_TIMEOUT_MS
+from headrace.job import MAX_TIMEOUT_MS
 from headrace.retry import RetryPolicy
 
 DEFAULT_CRASH_LIMIT = 3
@@ -39,10 +39,6 @@ class QueueSettings(BaseModel):
     def retry_or(self, default: RetryPolicy | None) -> RetryPolicy:
         """Return the queue's retry policy, else ``default``, else the policy in code (3 retries, exponential)."""
         return self.retry or default or RetryPolicy()
-
-    def timeout_or(self, default: int | None) -> int:
-        """Return the queue's time-out, else ``default``, else 30 s; milliseconds."""
-        return self.timeout_ms or default or DEFAULT_TIMEOUT_MS
 
 
 class PartitionLimits(NamedTuple):

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterable
+from collections.abc import Coroutine, Iterable
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from headrace.errors import HeadraceError
 from headrace.producer import Enqueued, JobSpec, Producer
 from headrace.stores import open_store
 from headrace.stores.base import Store
+
+T = TypeVar("T")
 
 
 class SyncProducer:
@@ -30,6 +32,7 @@ class SyncProducer:
         self._thread = threading.Thread(target=self._loop.run_forever, name="headrace-producer", daemon=True)
         self._thread.start()
         self._closed = False
+        self._lock = threading.Lock()
 
     def enqueue(
         self,
@@ -45,19 +48,38 @@ class SyncProducer:
         headers: dict[str, str] | None = None,
     ) -> Enqueued:
         """Put one job into ``queue``; see `Producer.enqueue`."""
-        return self.enqueue_many(queue, (JobSpec(type, payload, id, run_at, delay, max_retries, timeout, headers),))[0]
+        return self._run(
+            self._producer.enqueue(
+                queue,
+                type,
+                payload,
+                id=id,
+                run_at=run_at,
+                delay=delay,
+                max_retries=max_retries,
+                timeout=timeout,
+                headers=headers,
+            )
+        )
 
     def enqueue_many(self, queue: str, jobs: Iterable[JobSpec]) -> list[Enqueued]:
         """Put many jobs into ``queue``; see `Producer.enqueue_many`."""
-        if self._closed:
-            raise HeadraceError("this SyncProducer is closed; make a new one")
-        return asyncio.run_coroutine_threadsafe(self._producer.enqueue_many(queue, jobs), self._loop).result()
+        return self._run(self._producer.enqueue_many(queue, jobs))
+
+    def _run(self, call: Coroutine[Any, Any, T]) -> T:
+        with self._lock:  # so that `close` knows of every call that was let in
+            if self._closed:
+                call.close()
+                raise HeadraceError("this SyncProducer is closed; make a new one")
+            under_way = asyncio.run_coroutine_threadsafe(call, self._loop)
+        return under_way.result()
 
     def close(self) -> None:
-        """Close the connection and end the thread. Idempotent."""
-        if self._closed:
-            return
-        self._closed = True
+        """Wait for calls under way, close the connection and end the thread. Idempotent."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
         asyncio.run_coroutine_threadsafe(self._producer.aclose(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()

@@ -139,7 +139,7 @@ class Topology:
         Raises TopologyConflict if ``version`` is active with another number of partitions, VersionNotHigher if it was
         used before. Promoting the active version with its own partitions is not a transition: ask `is_promoted`.
         """
-        check_partitions(check_version(version))
+        check_version(version)
         check_partitions(partitions)
         if version == self.active:
             raise TopologyConflict(

@@ -6,7 +6,7 @@ import asyncio
 import threading
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from inspect import isawaitable
 from typing import Any, cast
@@ -18,7 +18,8 @@ from headrace.lifecycle import promote
 from headrace.stores.base import Counts
 from headrace.topology import PartitionRef
 from headrace.worker import Ending
-from headrace.worker.metrics import Outcome
+from headrace.worker.leases import Execution
+from headrace.worker.metrics import NoMetrics, Outcome
 
 QUEUE = "emails"
 WITHIN = 20.0
@@ -37,7 +38,7 @@ async def eventually(check: Callable[[], Any], within: float = WITHIN) -> Any:
         await asyncio.sleep(0.005)
 
 
-class Told:
+class Told(NoMetrics):
     """Metrics that remember."""
 
     def __init__(self) -> None:
@@ -46,11 +47,11 @@ class Told:
         self.claims: list[int] = []
         self.unavailable = 0
 
-    def claimed(self, queue: str, jobs: int) -> None:
-        self.claims.append(jobs)
+    def claimed(self, queue: str, runs: Collection[Execution]) -> None:
+        self.claims.append(len(runs))
 
-    def settled(self, queue: str, outcome: Outcome, jobs: int) -> None:
-        self.outcomes[outcome] += jobs
+    def settled(self, queue: str, outcome: Outcome, runs: Sequence[Execution]) -> None:
+        self.outcomes[outcome] += len(runs)
 
     def leases_lost(self, queue: str, jobs: int) -> None:
         self.lost += jobs

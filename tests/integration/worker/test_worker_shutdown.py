@@ -152,11 +152,13 @@ async def test_QG3_code_that_ignores_its_end_is_abandoned_and_its_job_handed_bac
     await put(producer, "job", [None])
     running = Running(app, store, grace_seconds=0)
     await eventually(lambda: started)
-    ending = await running.stop()
-    assert (ending.abandoned, ending.unconfirmed, ending.clean) == (1, 0, False)
-    assert running.told.outcomes == {"interrupted": 1}
-    assert await sizes(store) == {"ready": 1}
-    ends.set()
+    try:
+        ending = await running.stop()
+        assert (ending.abandoned, ending.unconfirmed, ending.clean) == (1, 0, False)
+        assert running.told.outcomes == {"interrupted": 1}
+        assert await sizes(store) == {"ready": 1}
+    finally:
+        ends.set()
     await eventually(lambda: not running.worker._executor.running)
 
 

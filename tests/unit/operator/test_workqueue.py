@@ -70,12 +70,13 @@ async def test_adding_wakes_who_waits() -> None:
         assert sorted(await asyncio.gather(*takers)) == ["a", "b", "c"]
 
 
-async def test_a_dropped_key_is_forgotten_and_lateness_is_that_of_the_oldest() -> None:
+async def test_lateness_is_that_of_the_oldest_key_that_waits() -> None:
     clock = Clock()
     work: WorkQueue[str] = WorkQueue(clock)
     work.add("a")
+    work.add("b", 5)
     clock.now = 7
     assert work.lateness == pytest.approx(7)
-    work.drop("a")
-    assert (len(work), work.lateness) == (0, 0.0)
-    assert await nothing_to_take(work)
+    assert await work.take() == "a"
+    assert len(work) == 1
+    assert work.lateness == pytest.approx(2)

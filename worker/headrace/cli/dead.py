@@ -109,12 +109,13 @@ def retry(
     """Put dead letters back into the active version, to run now with all their runs before them."""
     wanted = _filter(id, type, error, all)
     given = chosen(redis_url, redis_url_file, prefix)
-    if not _agreed("retry", queue, wanted, given, limit, yes, dry_run):
+    before = with_store(given, lambda store: server_now(store, queue))
+    if not _agreed("retry", queue, wanted, before, given, limit, yes, dry_run):
         return
 
     async def act(store: Store) -> Counter[bool | None]:
         producer = Producer(store)
-        found = await _matching(store, queue, wanted, limit, await server_now(store, queue))
+        found = await _matching(store, queue, wanted, limit, before)
         return Counter([await retry_dead(producer, store, dead) for dead in found])
 
     done = with_store(given, act)
@@ -138,12 +139,12 @@ def delete(
     """Forget dead letters for ever."""
     wanted = _filter(id, type, error, all)
     given = chosen(redis_url, redis_url_file, prefix)
-    if not _agreed("delete", queue, wanted, given, limit, yes, dry_run):
+    before = with_store(given, lambda store: server_now(store, queue))
+    if not _agreed("delete", queue, wanted, before, given, limit, yes, dry_run):
         return
 
     async def act(store: Store) -> int:
-        found = await _matching(store, queue, wanted, limit, await server_now(store, queue))
-        return sum([await delete_dead(store, dead) for dead in found])
+        return await delete_dead(store, await _matching(store, queue, wanted, limit, before))
 
     print(f"{with_store(given, act)} deleted")
 
@@ -164,9 +165,11 @@ def export(
     async def act(store: Store) -> None:
         wanted, left = _filter(id, type, error), limit
         async for dead in dead_jobs(store, queue):
-            if left and wanted(dead):
+            if wanted(dead):
                 print(json.dumps(_described(dead), ensure_ascii=False))
                 left -= 1
+                if not left:
+                    break
 
     with_store(chosen(redis_url, redis_url_file, prefix), act)
 
@@ -199,13 +202,15 @@ async def _matching(
     return found
 
 
-def _agreed(verb: str, queue: str, wanted: Wanted, given: dict[str, Any], limit: int, yes: bool, dry_run: bool) -> bool:
-    """Say how many jobs an action is about, and ask. Ends with code 2 if the person declines."""
+def _agreed(
+    verb: str, queue: str, wanted: Wanted, before: int, given: dict[str, Any], limit: int, yes: bool, dry_run: bool
+) -> bool:
+    """Say how many jobs that died ``before`` an action is about, and ask. Ends with code 2 if the person declines."""
     if yes and not dry_run:
         return True
 
     async def count(store: Store) -> int:
-        return len(await _matching(store, queue, wanted, limit))
+        return len(await _matching(store, queue, wanted, limit, before))
 
     jobs = with_store(given, count)
     if dry_run:

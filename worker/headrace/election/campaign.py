@@ -83,7 +83,8 @@ class Campaign:
             return math.inf
         wanted = self.chain.wanted(index)
         # A process without Redis must not block the queue.
-        if lane.hold is not None and not (wanted and (self.seat is not None or not self.fence_lost(now))):
+        keep = wanted and not lane.leaving and (self.seat is not None or not self.fence_lost(now))
+        if lane.hold is not None and not keep:
             due, step = lane.not_before, self._start_release
         elif lane.doubt or (wanted and not lane.known):
             due, step = lane.not_before, self._start_read
@@ -105,10 +106,11 @@ class Campaign:
     def _drive_candidate(self, lane: Lane, now: float) -> float:
         free = max(lane.free_at(), lane.not_before, self.rest_until)
         look = max(lane.poll_at, lane.not_before)
-        if free <= now and now - self._fence_answered_at <= self._timings.retry_period:
+        # Taken only by one that the fence answers: a leader's beats say so, others ask.
+        answered = now - self._fence_answered_at <= self._timings.retry_period
+        if free <= now and (answered or (self.seat is not None and self._fence_failing_since is None)):
             self._start_takeover(lane, now)
             return math.inf
-        # Taken only by one that the fence answers.
         self._fence_wanted |= free <= now
         if look <= now:
             self._start_read(lane, now)
@@ -144,7 +146,7 @@ class Campaign:
         """Return the highest lock that we hold and lead not through yet."""
         for index, lane in enumerate(self.chain.lanes):
             hold = lane.hold
-            if hold is None or now >= hold.valid_until or lane is self.seat_lane:
+            if hold is None or now >= hold.valid_until or lane.leaving or lane is self.seat_lane:
                 continue
             if lane.bump is None and self.chain.wanted(index):
                 return lane, hold
@@ -176,6 +178,7 @@ class Campaign:
         async def release(timeout: float) -> None:
             await free_lock(lane, self._around, now + timeout)
 
+        lane.leaving = True
         self._start(lane, Call("release", now), release)
 
     def _start_claim(self, lane: Lane, hold: Hold, now: float) -> None:
@@ -242,7 +245,7 @@ class Campaign:
         record, write = call.record, call.record is not None
         if isinstance(error, Conflict):
             lane.answered(now, write=write)
-            lane.doubt = True
+            lane.contradicted()
             return
         pause = self._timings.pause
         if isinstance(error, Forbidden):
@@ -295,7 +298,7 @@ class Campaign:
 
     def _end_claim(self, call: Call, answer: Answer, now: float) -> None:
         lane = next((each for each in self.chain.lanes if each.hold and each.hold.nonce == call.subject), None)
-        if self.closed or lane is None or lane.hold is None or now >= lane.hold.valid_until:
+        if self.closed or lane is None or lane.hold is None or lane.leaving or now >= lane.hold.valid_until:
             return
         self.held_by_other = isinstance(answer, Held)
         match answer:

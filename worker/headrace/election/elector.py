@@ -38,6 +38,7 @@ class Elector:
     """
 
     lane_factory: LaneFactory = Lane
+    campaign_factory: type[Campaign] = Campaign
 
     def __init__(
         self,
@@ -100,7 +101,10 @@ class Elector:
         return Status(self._state, self.identity, backend, epoch, left, self._leader, self._wedged)
 
     def stop(self) -> None:
-        """Resign if leading, free what is held, and let `run` end. On SIGTERM, call it before anything else."""
+        """Resign if leading, free what is held, and let `run` end. On SIGTERM, call it before anything else.
+
+        Without a `run` under way the next one ends at once.
+        """
         self._stopping = True
         self._post(lambda: None)
 
@@ -133,9 +137,9 @@ class Elector:
     async def run(self) -> None:
         """Campaign, lead, campaign again, until `stop`. Cancelling it is like a crash: nothing is released."""
         self._loop = asyncio.get_running_loop()
-        self._stopping = self._wedged = False
+        self._wedged = False
         lanes = [self.lane_factory(place, self._timings, self.identity) for place in self._locks]
-        campaign = self._campaign = Campaign(lanes, self._fence, self._around)
+        campaign = self._campaign = self.campaign_factory(lanes, self._fence, self._around)
         self._tenure = None
         self._enter(State.FOLLOWING)
         listener = asyncio.create_task(self._listen(campaign))
@@ -156,6 +160,14 @@ class Elector:
             await asyncio.gather(listener, campaign.close(), return_exceptions=True)
             self._enter(State.STOPPED)
             self._loop = self._campaign = None
+            self._stopping = False
+
+    async def close(self) -> None:
+        """Close the connections of locks and fence, when `run` has ended for good."""
+        closings = [place.lock.close() for place in self._locks]
+        for error in await asyncio.gather(*closings, self._fence.close(), return_exceptions=True):
+            if isinstance(error, Exception):
+                log.warning("closing a connection failed: %s", type(error).__name__)
 
     def _goes_on(self) -> bool:
         return not self._stopping
@@ -220,9 +232,11 @@ class Elector:
             log.info("stepping down: %s", reason)
             tenure.end(reason)
             ended = await self._drained(campaign)
-        until = self._clock() + HANDOVER_SECONDS
-        await campaign.settle(self._clock() + HANDOVER_SECONDS / 2)
-        await free_fence(self._fence, campaign.nonces, self._around, until)
+        # Whatever does not answer must not use up the time of what does.
+        begun = self._clock()
+        until = begun + HANDOVER_SECONDS
+        await campaign.settle(begun + HANDOVER_SECONDS / 4)
+        await free_fence(self._fence, campaign.nonces, self._around, begun + HANDOVER_SECONDS / 2)
         for lane in campaign.chain.lanes:
             # Work that could not be stopped may have effects that no fence sees: its lock runs out by itself.
             if ended:

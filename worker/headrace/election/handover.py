@@ -41,7 +41,9 @@ async def free_lock(lane: Lane, around: Surroundings, until: float) -> None:
         answer = await answer_of(write, timeout, f"release at {lane.place.name}")
         if not isinstance(answer, LockError):
             lane.freed(answer, record, around.clock())
-        elif isinstance(answer, Conflict) or await _patience(answer, around, until):
+        elif isinstance(answer, Conflict):
+            lane.contradicted()
+        elif await _patience(answer, around, until):
             lane.doubt = True
         else:
             lane.drop()

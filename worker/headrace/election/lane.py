@@ -39,8 +39,9 @@ class Bid:
 class Lane:
     """One lock of the chain as this process sees it.
 
-    ``doubt``: the outcome of a write is unknown, so the next call is a read. ``not_before``: no call earlier, after a
-    failure. ``poll_at``: when a look is due.
+    ``doubt``: the outcome of a write is unknown, so the next call is a read. ``leaving``: what is held is being freed,
+    and backs no claim any more, whether or not that arrived. ``not_before``: no call earlier, after a failure.
+    ``poll_at``: when a look is due.
     """
 
     def __init__(self, place: RankedLock, timings: Timings, identity: str) -> None:
@@ -55,10 +56,11 @@ class Lane:
         self.hold: Hold | None = None
         self.bid: Bid | None = None
         self.bump: int | None = None
-        self.doubt = False
+        self.doubt = self.leaving = False
         self.not_before = self.poll_at = self.claim_at = -math.inf
         self.forbidden = False
         self.good_since: float | None = None
+        self._contested = False
         self._sent: dict[int, float] = {}
         self._seq = 0
         self._entered_at = self._answered_at = -math.inf
@@ -72,14 +74,25 @@ class Lane:
         """Take in the answer of a read that came at ``now``, and settle with it what was in doubt."""
         version, record = found or (None, None)
         if not self.known or version != self.version:
-            # A live holder whose record vanished cannot know it yet: it is waited out as if it had just renewed.
-            if record is None and self._live(now):
-                self.gone_until = now + (self.record.duration if self.record else 0)
+            # Whoever held a record that vanished may not know it yet: waited out as if it had just renewed.
+            if record is None and self.record is not None:
+                self._wait_out(now, self.record.duration)
             self.version, self.record, self.observed_at = version, record, self.observation(record, now)
-        self.known = True
+        elif record is None and self._contested:
+            # Somebody made one after our last look, and it vanished before this one.
+            self._wait_out(now, 0)
+        self.known, self._contested = True, False
         if (mine := self.bid or self.hold) is not None:
             self._settle(mine, version, record)
         self.doubt = False
+
+    def _wait_out(self, now: float, duration: float) -> None:
+        self.gone_until = now + max(duration, self.timings.lease_duration)
+
+    def contradicted(self) -> None:
+        """A write was refused: the record is not what we knew. The next call reads it."""
+        self.doubt = True
+        self._contested = self.version is None
 
     def observation(self, record: Record | None, now: float) -> float:
         """Return the time from which the silence of a new record counts: its arrival here, whatever it says itself."""
@@ -97,9 +110,6 @@ class Lane:
 
     def _free(self, record: Record) -> bool:
         return record.holder == "" or identity_of(record.holder) == self.identity
-
-    def _live(self, now: float) -> bool:
-        return self.record is not None and not self._free(self.record) and now < self.observed_at + self.record.duration
 
     # ---- what we hold ---------------------------------------------------------------------------------------------
 
@@ -160,7 +170,7 @@ class Lane:
     def drop(self) -> None:
         """Forget what we hold here; the record may still bear our name for a while."""
         self.hold = self.bid = self.bump = None
-        self.doubt = False
+        self.doubt = self.leaving = False
         self._sent.clear()
 
     def _settle(self, mine: Bid | Hold, version: Version | None, record: Record | None) -> None:
@@ -234,7 +244,8 @@ class Lane:
         doublings = falls - 1
         if not self.place.hold_down:
             if falls <= 1:
-                return True
+                # The leader goes first, so that nobody takes the lock that it comes back for.
+                return leading or now - self.good_since >= 2 * self.timings.probe_period
             doublings -= 1
         base = self.timings.failback_after if leading else self.timings.failback_after_others
         wait: float = min(base * 2 ** max(0, doublings), LONGEST_FAILBACK)

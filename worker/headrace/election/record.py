@@ -60,7 +60,8 @@ class Lock(Protocol):
 class RankedLock:
     """A place in the chain of locks: of two claims the one of higher rank wins.
 
-    ``hold_down``: after an outage it is used again only when its probes have succeeded for a while.
+    ``hold_down``: after an outage it is used again only when its probes have succeeded for a while; else the first
+    outage within ten minutes is forgiven at once.
     """
 
     name: str

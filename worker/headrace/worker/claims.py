@@ -10,6 +10,7 @@ from itertools import count
 
 from headrace.stores.base import Claim, Store
 from headrace.topology import PartitionRef
+from headrace.worker.cancellation import cancel_all
 from headrace.worker.execution import Executor
 from headrace.worker.hints import QueueHints, Rotation
 from headrace.worker.leases import Batch, LeaseTable
@@ -129,9 +130,7 @@ class Claims:
         self._notify()
         if self._calls:
             await asyncio.wait(self._calls, timeout=timeout)
-        for call in list(self._calls):
-            call.cancel()
-        await asyncio.gather(*self._calls, return_exceptions=True)
+        await cancel_all(self._calls)
 
     async def _sleep(self, timeout: float | None, wanted: int) -> None:
         loop = asyncio.get_running_loop()
@@ -203,10 +202,10 @@ class Claims:
         self, outbox: Outbox, claim: Claim, lease_ms: int, taken_at: float, *, hand_back: bool = False
     ) -> None:
         if claim.jobs:
-            self._metrics.claimed(outbox.ref.queue, len(claim.jobs))
             renew_after_ms = self._settings.heartbeat_for(lease_ms)
             batch = Batch(outbox, claim.token, lease_ms, renew_after_ms, claim.now, taken_at)
             self._executor.accept(batch, claim, hand_back=hand_back)
+            self._metrics.claimed(outbox.ref.queue, batch.open.values())
 
     def _close_call(self, hints: QueueHints) -> None:
         self._open_calls -= 1

@@ -18,6 +18,7 @@ from headrace.envelope import decode_record
 from headrace.ids import decode_id
 from headrace.job import Job
 from headrace.stores.base import Claim, Claimed, Settled, Store
+from headrace.worker.cancellation import cancel_all
 from headrace.worker.deadlines import Deadlines
 from headrace.worker.leases import Batch, Ending, Execution, LeaseTable, State
 from headrace.worker.metrics import Metrics
@@ -297,6 +298,8 @@ class Executor:
         if execution.ending == Ending.TIMEOUT:
             # A thread cannot be interrupted, and this coroutine ignored it: the run has failed all the same.
             self._timed_out(execution)
+            if not plain and execution.task is not None:
+                execution.task.cancel()  # the first one may have been dropped on its way, see `cancellation`
             log.warning(
                 "queue %s: job %s (%s) timed out after %d ms and goes on; its slot stays taken until it ends",
                 execution.job.queue,
@@ -337,9 +340,7 @@ class Executor:
         """Wait at most ``timeout`` seconds, or until ``stop_now``, for the running handlers to end."""
         waiting = [self._loop.create_task(self._all_ended()), self._loop.create_task(stop_now.wait())]
         await asyncio.wait(waiting, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
-        for task in waiting:
-            task.cancel()
-        await asyncio.gather(*waiting, return_exceptions=True)
+        await cancel_all(waiting)
 
     async def interrupt(self, timeout: float) -> int:
         """Tell the running handlers to end, wait at most ``timeout`` seconds, hand back what they leave.

@@ -1,4 +1,4 @@
-"""The health server: ``/healthz`` for liveness, ``/readyz`` for readiness.
+"""The health server: ``/healthz`` for liveness, ``/readyz`` for readiness, ``/metrics`` where there are any.
 
 Liveness asks whether jobs are being looked for, not whether the store answers: a restart repairs the first only.
 """
@@ -8,12 +8,13 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 log = logging.getLogger("headrace.worker")
 
 MAX_REQUEST = 8192
+_JSON = "application/json"
 _REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}
 
 
@@ -26,12 +27,22 @@ class Health:
 
 
 class HealthServer:
-    """Answers ``GET`` with 200 or 503 and a JSON object. One request per connection, 5 s at most."""
+    """Answers ``GET``: for ``checks`` 200 or 503 and a JSON object, for ``pages`` what they give (content type, body).
 
-    def __init__(self, host: str, port: int, checks: dict[str, Callable[[], Health]]) -> None:
+    One request per connection, 5 s at most.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        checks: Mapping[str, Callable[[], Health]],
+        pages: Mapping[str, Callable[[], tuple[str, bytes]]] | None = None,
+    ) -> None:
         self._host = host
         self._port = port
         self._checks = checks
+        self._pages = pages or {}
         self.port = port
 
     async def run(self) -> None:
@@ -50,9 +61,9 @@ class HealthServer:
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             async with asyncio.timeout(5):
-                status, body = self._respond(await reader.readuntil(b"\r\n\r\n"))
+                status, kind, body = self._respond(await reader.readuntil(b"\r\n\r\n"))
                 writer.write(
-                    f"HTTP/1.1 {status} {_REASONS[status]}\r\nContent-Type: application/json\r\n"
+                    f"HTTP/1.1 {status} {_REASONS[status]}\r\nContent-Type: {kind}\r\n"
                     f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode()
                     + body
                 )
@@ -62,16 +73,21 @@ class HealthServer:
         finally:
             writer.close()
 
-    def _respond(self, request: bytes) -> tuple[int, bytes]:
+    def _respond(self, request: bytes) -> tuple[int, str, bytes]:
         parts = request.split(b"\r\n", 1)[0].split(b" ")
         if len(parts) != 3:
-            return 400, b"{}"
+            return 400, _JSON, b"{}"
         method, target, _ = parts
-        check = self._checks.get(target.split(b"?", 1)[0].decode("latin-1"))
-        if check is None:
-            return 404, b"{}"
+        path = target.split(b"?", 1)[0].decode("latin-1")
+        check, page = self._checks.get(path), self._pages.get(path)
+        if check is None and page is None:
+            return 404, _JSON, b"{}"
         if method not in (b"GET", b"HEAD"):
-            return 405, b"{}"
-        health = check()
-        body = json.dumps({"ok": health.ok, **health.facts}).encode()
-        return (200 if health.ok else 503), body if method == b"GET" else b""
+            return 405, _JSON, b"{}"
+        status, kind, body = 200, _JSON, b""
+        if check is not None:
+            health = check()
+            status, body = 200 if health.ok else 503, json.dumps({"ok": health.ok, **health.facts}).encode()
+        elif page is not None:
+            kind, body = page()
+        return status, kind, body if method == b"GET" else b""

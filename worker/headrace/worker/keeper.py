@@ -19,6 +19,7 @@ from typing import Any
 from headrace.app import Handler
 from headrace.stores.base import MAX_BATCH, Store
 from headrace.topology import PartitionRef
+from headrace.worker.cancellation import cancel_all
 from headrace.worker.leases import Batch, Execution, LeaseTable, State, open_executions
 from headrace.worker.outage import Backoff, Reachability
 
@@ -103,9 +104,7 @@ class Keeper:
         beside = [] if self._also is None else [self._loop.create_task(self._also())]
         keeping = self._loop.create_task(self._keep())
         await self._stop.wait()
-        for task in (keeping, *beside):
-            task.cancel()
-        await asyncio.gather(keeping, *beside, return_exceptions=True)
+        await cancel_all([keeping, *beside])
         await self._store.close()
 
     async def _keep(self) -> None:

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from headrace.worker.settlements import Outbox
 
 
+_NEVER = float("inf")
+
+
 class State(IntEnum):
     """Where a run is: waiting for a slot, running, ended with its outcome not yet confirmed, or over."""
 
@@ -66,11 +69,24 @@ class Batch:
 class Execution(Context):
     """One run, from its claim to the confirmation of its outcome. The handler sees it as its Context."""
 
-    __slots__ = ("batch", "check_at", "ending", "handler", "resent", "settled", "state", "task", "timeout_ms")
+    __slots__ = (
+        "batch",
+        "check_at",
+        "ended_at",
+        "ending",
+        "handler",
+        "resent",
+        "settled",
+        "state",
+        "task",
+        "timeout_ms",
+    )
 
     def __init__(self, job: Job, batch: Batch, settled: Settled, handler: Handler, timeout_ms: int) -> None:
         self.job = job
-        self.deadline = self.check_at = float("inf")
+        self.deadline = self.check_at = _NEVER
+        # Kept only where metrics are, see `measuring`.
+        self.ended_at = _NEVER
         self.cancelled = False
         self.lost = False
         self.batch = batch
@@ -82,6 +98,24 @@ class Execution(Context):
         # Whether an earlier call with its outcome may have been applied: a refusal then proves no loss.
         self.resent = False
         self.task: Task[Any] | None = None
+
+    @property
+    def seconds(self) -> float | None:
+        """Seconds that the handler ran, up to the recorded outcome; None if it did not start."""
+        if self.deadline == _NEVER:
+            return None
+        limit = self.timeout_ms / 1000
+        return limit if self.ended_at == _NEVER else self.ended_at - self.deadline + limit
+
+    @property
+    def start_delay(self) -> float | None:
+        """Seconds between the time when the job was due and its first start; None if this is a later run."""
+        job, batch = self.job, self.batch
+        if job.history or self.deadline == _NEVER:
+            return None
+        due = job.run_at if job.run_at > job.created_at else job.created_at
+        waited = (batch.server_now - due - self.timeout_ms) / 1000 + self.deadline - batch.taken_at
+        return waited if waited > 0 else 0.0
 
 
 class LeaseTable:

@@ -13,17 +13,19 @@ from typing import Any
 
 from headrace.app import App
 from headrace.stores.base import Store
+from headrace.worker.cancellation import cancel_all
 from headrace.worker.claims import Claims
 from headrace.worker.execution import Executor
 from headrace.worker.health import Health, HealthServer
 from headrace.worker.keeper import Keeper
 from headrace.worker.leases import LeaseTable
-from headrace.worker.metrics import Metrics, NoMetrics
+from headrace.worker.measuring import MeasuringExecutor, measured
+from headrace.worker.metrics import Metrics, NoMetrics, Readings, Rendered
 from headrace.worker.outage import Backoff, Reachability
 from headrace.worker.parking import Unparker
 from headrace.worker.policies import Policies
 from headrace.worker.settings import WorkerSettings
-from headrace.worker.settlements import Settlements
+from headrace.worker.settlements import POOL_SECONDS, Settlements
 from headrace.worker.wakeups import QueueTimer, Waiter
 
 log = logging.getLogger("headrace.worker")
@@ -52,15 +54,23 @@ class Worker:
 
     The store stays the caller's, who closes it afterwards. ``metrics`` receives counts (default: none). Its identity in
     the store, ``name`` plus eight random hex digits, is new for each Worker, so that no restart meets its own leases.
+    ``settle_delay`` (seconds, default 0.002): how long a result waits for others to be sent along.
     """
 
     def __init__(
-        self, app: App, store: Store, settings: WorkerSettings | None = None, metrics: Metrics | None = None
+        self,
+        app: App,
+        store: Store,
+        settings: WorkerSettings | None = None,
+        metrics: Metrics | None = None,
+        *,
+        settle_delay: float = POOL_SECONDS,
     ) -> None:
         self._app = app
         self._store = store
         self._settings = settings or WorkerSettings()
         self._metrics: Metrics = metrics or NoMetrics()
+        self._settle_delay = settle_delay
         self.identity = f"{self._settings.worker_id}-{token_hex(4)}"
         self._stop = asyncio.Event()
         self._stop_now = asyncio.Event()
@@ -103,8 +113,11 @@ class Worker:
         reachability = Reachability()
         policies = Policies(settings)
         leases = LeaseTable()
-        settlements = Settlements(store, leases, reachability, metrics)
-        executor = Executor(handlers, store, settings, policies, leases, settlements, reachability, metrics)
+        measuring = type(metrics) is not NoMetrics
+        working_store = measured(store, metrics.store_called) if measuring else store
+        settlements = Settlements(working_store, leases, reachability, metrics, self._settle_delay)
+        kind = MeasuringExecutor if measuring else Executor
+        executor = kind(handlers, store, settings, policies, leases, settlements, reachability, metrics)
         health = self._health_server(reachability) if settings.health_port else None
         keeper = Keeper(
             store.clone(),
@@ -130,7 +143,7 @@ class Worker:
         }
         claims = Claims(
             self.identity,
-            store,
+            working_store,
             settings,
             policies,
             executor,
@@ -144,6 +157,7 @@ class Worker:
         )
         settlements.on_confirmed = executor.notify_free
         self._claims, self._keeper, self._executor = claims, keeper, executor
+        metrics.started(self._read)
         waiter_stores = {queue: store.clone() for queue in settings.queues}
         waiters = [
             Waiter(
@@ -199,13 +213,12 @@ class Worker:
         beside: list[asyncio.Task[None]],
     ) -> Ending:
         began = time.monotonic()
-        for task in beside:
-            task.cancel()
+        waiting_and_ticking = asyncio.create_task(cancel_all(beside))
         executor.hand_back_waiting()
         settlements.hurry()
         await claims.stop(STOP_CLAIMS_SECONDS)
-        claiming.cancel()
-        await asyncio.gather(claiming, *beside, return_exceptions=True)
+        await cancel_all([claiming])
+        await waiting_and_ticking
         if executor.running:
             log.info("stopping: %d handler(s) still run", len(executor.running))
         if self._stop.is_set():
@@ -219,6 +232,12 @@ class Worker:
             log.error("%d result(s) were not confirmed by the store; these jobs run again", unconfirmed)
         log.info("worker %s has ended", self.identity)
         return Ending(abandoned, unconfirmed)
+
+    def _read(self) -> Readings | None:
+        if self._ended.is_set():
+            return None
+        slots = self._settings.concurrency
+        return Readings(slots, len(self._executor.running), time.monotonic() - self._claims.cycled_at)
 
     # ---- health -----------------------------------------------------------------------------------------------------
 
@@ -240,8 +259,10 @@ class Worker:
             ok = reachability.ready() and not self._stop.is_set()
             return Health(ok, {"store_reachable": reachability.ready(), "stopping": self._stop.is_set()})
 
-        settings = self._settings
-        return HealthServer(settings.health_address, settings.health_port, {"/healthz": alive, "/readyz": ready})
+        settings, metrics = self._settings, self._metrics
+        pages = {"/metrics": metrics.render} if isinstance(metrics, Rendered) else {}
+        checks = {"/healthz": alive, "/readyz": ready}
+        return HealthServer(settings.health_address, settings.health_port, checks, pages)
 
 
 async def _keep_going(what: str, run: Callable[[], Coroutine[Any, Any, None]]) -> None:

@@ -1,20 +1,40 @@
-"""What a worker tells about itself: counts per batch, never per job."""
+"""What a worker tells about itself: once per batch, never per job."""
 
 from __future__ import annotations
 
-from typing import Literal, Protocol
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from headrace.worker.leases import Execution
 
 Outcome = Literal["succeeded", "retried", "dead", "snoozed", "parked", "interrupted", "handed_back"]
 
 
-class Metrics(Protocol):
-    """Receives counts; called in the worker's event loop, so an implementation must not wait."""
+class Readings(NamedTuple):
+    """State of a worker now. ``cycle_age``: seconds since its claim loop last did what it should."""
 
-    def claimed(self, queue: str, jobs: int) -> None:
-        """Count a claim and the jobs it brought."""
+    slots: int
+    busy: int
+    cycle_age: float
+
+
+class Metrics(Protocol):
+    """Receives counts; called in the worker's event loop, so an implementation must not wait.
+
+    `NoMetrics` has all methods, for implementations that want a few. The runs that are handed over have ``job``,
+    ``seconds`` and ``start_delay``, see `headrace.worker.leases.Execution`; do not keep them.
+    """
+
+    def started(self, read: Callable[[], Readings | None]) -> None:
+        """Take a function that reads the worker's state, from any thread; it returns None once the worker has ended."""
         ...
 
-    def settled(self, queue: str, outcome: Outcome, jobs: int) -> None:
+    def claimed(self, queue: str, runs: Collection[Execution]) -> None:
+        """Count the jobs that a claim brought."""
+        ...
+
+    def settled(self, queue: str, outcome: Outcome, runs: Sequence[Execution]) -> None:
         """Count jobs whose outcome the store has confirmed."""
         ...
 
@@ -22,21 +42,47 @@ class Metrics(Protocol):
         """Count jobs whose lease was lost: a renewal or a result was refused. Each run counts once."""
         ...
 
+    def acks_refused(self, queue: str, jobs: int) -> None:
+        """Count, of the jobs whose lease was lost, those that had finished: their result was refused."""
+        ...
+
+    def store_called(self, call: str, seconds: float) -> None:
+        """Take the time of an answered call of the store: ``claim``, ``ack``, ``fail``, ``release`` or ``park``."""
+        ...
+
     def store_unavailable(self) -> None:
         """Count a call that the store did not answer."""
         ...
 
 
-class NoMetrics:
-    """Counts nothing: the default."""
+@runtime_checkable
+class Rendered(Protocol):
+    """Metrics that the health server can show at ``/metrics``."""
 
-    def claimed(self, queue: str, jobs: int) -> None:
+    def render(self) -> tuple[str, bytes]:
+        """Return content type and body; called in another thread than everything else."""
+        ...
+
+
+class NoMetrics:
+    """Counts nothing: the default, and a base for implementations."""
+
+    def started(self, read: Callable[[], Readings | None]) -> None:
         """Do nothing."""
 
-    def settled(self, queue: str, outcome: Outcome, jobs: int) -> None:
+    def claimed(self, queue: str, runs: Collection[Execution]) -> None:
+        """Do nothing."""
+
+    def settled(self, queue: str, outcome: Outcome, runs: Sequence[Execution]) -> None:
         """Do nothing."""
 
     def leases_lost(self, queue: str, jobs: int) -> None:
+        """Do nothing."""
+
+    def acks_refused(self, queue: str, jobs: int) -> None:
+        """Do nothing."""
+
+    def store_called(self, call: str, seconds: float) -> None:
         """Do nothing."""
 
     def store_unavailable(self) -> None:

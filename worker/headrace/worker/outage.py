@@ -45,11 +45,12 @@ class Reachability:
 
     def answered(self) -> None:
         """Note an answer of the store."""
-        self.answered_at = self._clock()
-        if self.down_since is not None:
+        now = self.answered_at = self._clock()
+        # Read once: the keeper's thread may end the outage between two lines.
+        if (down_since := self.down_since) is not None:
             # Only an outage that was told ends with a line: part of a cluster may fail and answer many times a second.
             if self._told:
-                log.warning("the store answers again after %.1f s", self.answered_at - self.down_since)
+                log.warning("the store answers again after %.1f s", now - down_since)
             self.down_since, self._told = None, False
 
     def failed(self, what: str, error: Exception) -> None:

@@ -14,6 +14,7 @@ from typing import TypeVar
 from headrace.errors import AccessDenied, StoreFull
 from headrace.stores.base import MAX_BATCH, Failure, Release, Store, Unknown
 from headrace.topology import PartitionRef
+from headrace.worker.cancellation import cancel_all
 from headrace.worker.leases import Execution, LeaseTable, State
 from headrace.worker.metrics import Metrics, Outcome
 from headrace.worker.outage import Backoff, Reachability
@@ -52,9 +53,16 @@ class Outbox:
 
 
 class Settlements:
-    """All outboxes, and the tasks that send them."""
+    """All outboxes, and the tasks that send them; an outcome waits ``pool_seconds`` for others."""
 
-    def __init__(self, store: Store, leases: LeaseTable, reachability: Reachability, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        store: Store,
+        leases: LeaseTable,
+        reachability: Reachability,
+        metrics: Metrics,
+        pool_seconds: float = POOL_SECONDS,
+    ) -> None:
         self._store = store
         self._leases = leases
         self._reachability = reachability
@@ -63,7 +71,7 @@ class Settlements:
         self._dirty: list[Outbox] = []
         self._timer: asyncio.TimerHandle | None = None
         self._senders: set[asyncio.Task[None]] = set()
-        self._hurry = False
+        self._pool_seconds = pool_seconds
         self._changed = asyncio.Event()
         self.on_confirmed: Callable[[], None] | None = None
         """Called after outcomes have been confirmed: fewer jobs are in flight."""
@@ -114,7 +122,8 @@ class Settlements:
         if acks:
             lost = self._close(acks, refused)
             if len(acks) > len(refused):
-                self._metrics.settled(outbox.ref.queue, "succeeded", len(acks) - len(refused))
+                succeeded = [each for index, each in enumerate(acks) if index not in refused] if refused else acks
+                self._metrics.settled(outbox.ref.queue, "succeeded", succeeded)
             self._report_lost(outbox.ref.queue, lost)
 
     def return_acks(self, outbox: Outbox, acks: list[Execution], error: BaseException) -> None:
@@ -130,8 +139,7 @@ class Settlements:
         outbox.dirty = True
         self._dirty.append(outbox)
         if self._timer is None:
-            delay = 0.0 if self._hurry else POOL_SECONDS
-            self._timer = asyncio.get_running_loop().call_later(delay, self._flush)
+            self._timer = asyncio.get_running_loop().call_later(self._pool_seconds, self._flush)
 
     def _flush(self) -> None:
         self._timer = None
@@ -195,12 +203,12 @@ class Settlements:
             pending[:0] = batch
             raise
         lost = self._close(executions, refused)
-        outcomes: dict[Outcome, int] = {}
-        for index, (_, _, outcome) in enumerate(batch):
+        outcomes: dict[Outcome, list[Execution]] = {}
+        for index, (execution, _, outcome) in enumerate(batch):
             if index not in refused:
-                outcomes[outcome] = outcomes.get(outcome, 0) + 1
-        for outcome, jobs in outcomes.items():
-            self._metrics.settled(outbox.ref.queue, outcome, jobs)
+                outcomes.setdefault(outcome, []).append(execution)
+        for outcome, runs in outcomes.items():
+            self._metrics.settled(outbox.ref.queue, outcome, runs)
         self._report_lost(outbox.ref.queue, lost)
 
     def _close(self, executions: list[Execution], refused: Sequence[int]) -> list[Execution]:
@@ -222,6 +230,7 @@ class Settlements:
     def _report_lost(self, queue: str, lost: list[Execution]) -> None:
         if lost:
             self._metrics.leases_lost(queue, len(lost))
+            self._metrics.acks_refused(queue, len(lost))
             log.warning(
                 "queue %s: the result of %d finished job(s) was refused: the lease ended before (first: %s, type %s)",
                 queue,
@@ -234,7 +243,7 @@ class Settlements:
 
     def hurry(self) -> None:
         """Send everything from now on without waiting for more."""
-        self._hurry = True
+        self._pool_seconds = 0.0
         if self._timer is not None:
             self._timer.cancel()
         self._flush()
@@ -249,9 +258,7 @@ class Settlements:
                     await self._changed.wait()
         except TimeoutError:
             pass
-        for sender in list(self._senders):
-            sender.cancel()
-        await asyncio.gather(*self._senders, return_exceptions=True)
+        await cancel_all(self._senders)
         return sum(box.pending for box in self._outboxes.values())
 
 

@@ -20,10 +20,12 @@ MAX_TICK = 200
 class QueueHints:
     """Hints of one queue. ``hot``: partition -> time of its hint; ``due``: partition -> time of its next one.
 
-    ``parked``: partition with parked jobs -> when one was parked last.
+    ``given``: partitions whose hint a waiter has, until they are claimed from. ``parked``: partition with parked jobs
+    -> when one was parked last.
     """
 
     hot: dict[PartitionRef, int] = field(default_factory=dict)
+    given: set[PartitionRef] = field(default_factory=set)
     due: dict[PartitionRef, int] = field(default_factory=dict)
     parked: dict[PartitionRef, int] = field(default_factory=dict)
     rearm: bool = False
@@ -53,6 +55,7 @@ class QueueHints:
     def forget(self, ref: PartitionRef) -> None:
         """Remove the partition's hint and its planned one."""
         self.hot.pop(ref, None)
+        self.given.discard(ref)
         self.due.pop(ref, None)
 
     def tick(self, now: int) -> None:
@@ -72,6 +75,11 @@ class QueueHints:
             self.alarm_at, self.alarm_worker = head, worker
             return max(0, head - now)
         return None
+
+    @property
+    def quiet(self) -> bool:
+        """Whether no partition is known to be worth a claim."""
+        return not self.hot and not self.given
 
     def first(self) -> PartitionRef | None:
         """Return the hint that is next, without removing it."""
@@ -163,5 +171,6 @@ class Waiters:
                 return queue
             if (ref := hints.first()) is not None:
                 del hints.hot[ref]
+                hints.given.add(ref)
                 return ref
         return None

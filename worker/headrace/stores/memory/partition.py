@@ -129,6 +129,10 @@ class Partition:
             now=now,
         )
 
+    def waiting(self) -> list[tuple[int, Claimed]]:
+        """Return the jobs that wait for their time (ms), with it, in no order."""
+        return [(at, self._claimed(key)) for at, key in (*self._scheduled, *self._retry)]
+
     def knows(self, key: bytes, nonce: bytes) -> bool:
         """Whether the id is live here, or the call of ``nonce`` (b"" for none) was applied."""
         return key[1:] in self._jobs or nonce in self._seen

@@ -36,6 +36,8 @@ PIPELINE_CALLS = 64
 
 Argument = bytes | str | int
 Command = tuple[Argument, ...]
+Call = tuple[Command, Script | None, asyncio.Future[Any]]
+_FAILURES = (RedisError, OSError, TimeoutError)
 
 
 class Redirected(HeadraceError):
@@ -53,7 +55,7 @@ class RedisClient:
         self._redis, self.server, self._sentinels = connect(
             url, call_timeout=call_timeout, connect_timeout=connect_timeout
         )
-        self._waiting: deque[tuple[Command, Script | None, asyncio.Future[Any]]] = deque()
+        self._waiting: deque[Call] = deque()
         self._sender: asyncio.Task[None] | None = None
 
     async def close(self) -> None:
@@ -111,7 +113,7 @@ class RedisClient:
                 # The library sends within asyncio.wait_for, which before Python 3.12 may lose a cancellation.
                 raise asyncio.CancelledError
             return await connection.read_response(timeout=seconds + 5.0)
-        except (RedisError, OSError, TimeoutError) as error:
+        except _FAILURES as error:
             if connection is not None:
                 await connection.disconnect(nowait=True)
             raise self.translated(error) from error
@@ -164,14 +166,7 @@ class RedisClient:
         while self._waiting:
             calls = [self._waiting.popleft() for _ in range(min(len(self._waiting), PIPELINE_CALLS))]
             try:
-                replies = await self._round_trip([command for command, _, _ in calls])
-                unknown = [n for n, answer in enumerate(replies) if isinstance(answer, NoScriptError)]
-                if unknown:
-                    await self._load({script.name: script for n in unknown if (script := calls[n][1])})
-                    for n, answer in zip(unknown, await self._round_trip([calls[n][0] for n in unknown]), strict=True):
-                        replies[n] = answer
-            except (RedisError, OSError, TimeoutError) as error:
-                replies = [error] * len(calls)
+                replies = await self._answers(calls)
             except asyncio.CancelledError:
                 closed = StoreUnavailable(f"redis {self.server}: the connection was closed")
                 for _, _, reply in calls:
@@ -185,6 +180,23 @@ class RedisClient:
                     reply.set_exception(self.translated(answer))
                 else:
                     reply.set_result(answer)
+
+    async def _answers(self, calls: Sequence[Call]) -> list[Any]:
+        """Return the answer of each call, or its error. A script that cannot be loaded fails its own calls only."""
+        try:
+            replies = await self._round_trip([command for command, _, _ in calls])
+        except _FAILURES as error:
+            return [error] * len(calls)
+        unknown = [n for n, answer in enumerate(replies) if isinstance(answer, NoScriptError)]
+        if unknown:
+            try:
+                await self._load({script.name: script for n in unknown if (script := calls[n][1])})
+                again = await self._round_trip([calls[n][0] for n in unknown])
+            except _FAILURES as error:
+                again = [error] * len(unknown)
+            for n, answer in zip(unknown, again, strict=True):
+                replies[n] = answer
+        return replies
 
     async def _load(self, scripts: dict[str, Script]) -> None:
         for answer in await self._round_trip([("SCRIPT", "LOAD", script.source) for script in scripts.values()]):

@@ -163,10 +163,9 @@ class RedisStore:
     async def counts(self, refs: Sequence[PartitionRef]) -> list[Counts]:
         """Return the counts of each partition, each read in one step."""
         counting = script("counts")
-        replies = await asyncio.gather(
-            *(self._client.run(counting, self._keys.of_script("counts", ref), ()) for ref in refs)
-        )
-        return [_counts(reply) for reply in replies]
+        replies = [self._client.run(counting, self._keys.of_script("counts", ref), ()) for ref in refs]
+        # Gathered, so that no failure of a later one goes unread when an earlier one has failed.
+        return [_counts(reply) for reply in await asyncio.gather(*replies)]
 
     # ---- producing ------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,82 @@
+"""Imports go one way: values <- stores <- sequences <- producer <- runtime <- command line; election knows no queue."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+LIBRARY = ROOT / "worker" / "headrace"
+
+LAYERS = (
+    ("app", "context", "control", "envelope", "errors", "ids", "job", "retry", "settings", "topology"),
+    ("stores",),
+    ("lifecycle", "connection"),
+    ("producer",),
+    ("sync_producer", "dead_letters"),
+    ("worker", "telemetry"),
+    ("testing",),
+    ("cli", "__main__"),
+)
+"""Parts of the library; each may import from its own line and from those above it."""
+ELECTION_KNOWS = (
+    "headrace.election.",
+    "headrace.errors.",
+    "headrace.stores.redis.client.",
+    "headrace.stores.redis.scripts.",
+)
+"""Itself, errors, and how Redis is spoken to."""
+RANK = {part: rank for rank, layer in enumerate(LAYERS) for part in layer}
+
+
+def imports(path: Path) -> set[str]:
+    """Names of all modules that a file imports, wherever in it."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: imports are absolute"
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
+def part_of(path: Path) -> str:
+    return path.relative_to(LIBRARY).parts[0].removesuffix(".py")
+
+
+def needed() -> list[tuple[Path, str]]:
+    """Every file of the library with each part of the library that it imports."""
+    return [
+        (path, name.split(".")[1])
+        for path in sorted(LIBRARY.rglob("*.py"))
+        if path != LIBRARY / "__init__.py"
+        for name in sorted(imports(path))
+        if name.startswith("headrace.")
+    ]
+
+
+def test_every_part_of_the_library_has_a_place() -> None:
+    parts = {part_of(path) for path in LIBRARY.rglob("*.py")}
+    assert parts - {"__init__", "election"} <= RANK.keys()
+
+
+def test_no_part_imports_from_one_above_it() -> None:
+    upwards = [
+        f"{path.relative_to(ROOT)} imports headrace.{part}"
+        for path, part in needed()
+        if part_of(path) in RANK and part in RANK and RANK[part] > RANK[part_of(path)]
+    ]
+    assert upwards == []
+
+
+def test_election_knows_no_queue() -> None:
+    names = {name for path in (LIBRARY / "election").rglob("*.py") for name in imports(path)}
+    ours = {name for name in names if name.startswith("headrace")}
+    assert ours
+    assert {name for name in ours if not name.startswith(ELECTION_KNOWS)} == set()
+
+
+def test_the_library_knows_no_operator() -> None:
+    found = [path for path in LIBRARY.rglob("*.py") for name in imports(path) if name.startswith("headrace_operator")]
+    assert found == []

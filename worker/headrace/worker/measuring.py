@@ -1,0 +1,53 @@
+"""Measures what only metrics need: a worker without metrics runs none of this."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, cast
+
+from headrace.stores.base import Store
+from headrace.worker.execution import Executor
+from headrace.worker.leases import Execution
+
+MEASURED_CALLS = ("claim", "ack", "fail", "release", "park")
+
+
+class MeasuringExecutor(Executor):
+    """Notes when each run ends."""
+
+    def _free(self, execution: Execution) -> None:
+        execution.ended_at = time.monotonic()
+        super()._free(execution)
+
+
+class _MeasuredStore:
+    """Everything but the measured calls goes to the store itself."""
+
+    def __init__(self, store: Store, told: Callable[[str, float], None]) -> None:
+        self._store = store
+        for name in MEASURED_CALLS:
+            setattr(self, name, _measured(name, getattr(store, name), told))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+def measured(store: Store, told: Callable[[str, float], None]) -> Store:
+    """Return the store with ``told(call, seconds)`` called after each answered call of a worker's claims and results.
+
+    Clones are not measured: they may be in use in another thread.
+    """
+    return cast(Store, _MeasuredStore(store, told))
+
+
+def _measured(
+    name: str, call: Callable[..., Awaitable[Any]], told: Callable[[str, float], None]
+) -> Callable[..., Awaitable[Any]]:
+    async def timed(*args: Any, **kwargs: Any) -> Any:
+        began = time.monotonic()
+        answer = await call(*args, **kwargs)
+        told(name, time.monotonic() - began)
+        return answer
+
+    return timed
