@@ -8,14 +8,19 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
+import httpx
 import pytest
 
+from examples import fastapi_app, flask_view, handlers
+from headrace import SyncProducer, open_store
 from headrace.lifecycle import promote
-from headrace.stores import open_store
+from headrace.stores.base import Counts
+from headrace.testing import BlockingTestQueue
+from headrace.topology import PartitionRef
 from tests.docs.blocks import ROOT
 from tests.services.redis import RedisServer
 
-RAN = {"handlers", "enqueue", "embedded_worker", "topology_migration"}
+RAN = {"handlers", "enqueue", "embedded_worker", "topology_migration", "fastapi_app", "flask_view"}
 
 
 @pytest.fixture
@@ -71,6 +76,63 @@ def test_embedded_worker_in_memory() -> None:
 
 def test_embedded_worker_on_redis(redis_url: str) -> None:
     assert run("examples.embedded_worker", redis_url) == "[0, 1, 4, 9, 16]\n"
+
+
+def test_worker_in_a_fastapi_application(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def visit() -> list[str]:
+        fastapi_app.greeted.clear()
+        async with (
+            fastapi_app.web.router.lifespan_context(fastapi_app.web),
+            httpx.AsyncClient(transport=httpx.ASGITransport(fastapi_app.web), base_url="http://example.com") as client,
+        ):
+            assert (await client.post("/greetings/Grace", params={"delay": 3600})).status_code == 202
+            assert (await client.post("/greetings/Grace")).status_code == 409
+            assert (await client.post("/greetings/Ada")).json() == {"id": "greet:Ada"}
+            async with asyncio.timeout(20):
+                while not (found := (await client.get("/greetings")).json()):
+                    await asyncio.sleep(0.005)
+        greeted: list[str] = found
+        return greeted
+
+    assert asyncio.run(visit()) == ["Ada"]  # in memory
+    monkeypatch.setenv("HEADRACE_REDIS_URL", redis_url)
+    assert asyncio.run(visit()) == ["Ada"]
+
+
+def test_producer_in_a_flask_view(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def create() -> None:
+        store = open_store(redis_url)
+        await promote(store, "greetings", 1, 1)
+        await store.close()
+
+    async def stored() -> Counts:
+        store = open_store(redis_url)
+        (counts,) = await store.counts([PartitionRef("greetings", 1, 0)])
+        await store.close()
+        return counts
+
+    asyncio.run(create())
+    monkeypatch.setenv("HEADRACE_REDIS_URL", redis_url)
+    client = flask_view.web.test_client()
+    try:
+        answers = [client.post("/greetings", data={"name": "Ada", "delay": delay}) for delay in (0, 60)]
+        assert [answer.status_code for answer in answers] == [202, 202]
+        assert asyncio.run(stored()).nonempty() == {"ready": 1, "scheduled": 1}
+    finally:
+        flask_view.producer().close()
+        flask_view.producer.cache_clear()
+
+
+def test_a_view_and_its_handler_are_tested_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What docs/worker.md tells of the testing kit, on the examples themselves."""
+    with (
+        BlockingTestQueue(handlers.app, queues=("greetings",)) as queue,
+        SyncProducer(queue.store) as producer,
+    ):
+        monkeypatch.setattr(flask_view, "producer", lambda: producer)
+        asked = flask_view.web.test_client().post("/greetings", data={"name": "Ada", "delay": 60})
+        (run,) = queue.advance(minutes=1)
+    assert (run.job.id, run.outcome) == (asked.get_json()["id"], "succeeded")
 
 
 def test_topology_migration(redis_url: str) -> None:

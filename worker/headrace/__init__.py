@@ -1,7 +1,7 @@
 """Headrace: declarative, versioned, partitioned delayed-job queues on Redis."""
 
 from headrace.app import App, load_app
-from headrace.context import Context
+from headrace.context import Context, current_run
 from headrace.control import Dead, Retry, Snooze
 from headrace.errors import (
     AccessDenied,
@@ -63,6 +63,7 @@ __all__ = [
     "VersionNotHigher",
     "Worker",
     "WorkerSettings",
+    "current_run",
     "load_app",
     "open_store",
 ]

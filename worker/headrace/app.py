@@ -68,6 +68,12 @@ class App:
             self._frozen = True
         return self.handlers
 
+    def wrapped(self, change: Callable[[Handler], Handler]) -> App:
+        """Return a new App with the handlers registered so far, each as ``change`` gives it; this one stays."""
+        other = App()
+        other._handlers = {type: change(handler) for type, handler in self._handlers.items()}
+        return other
+
     @property
     def handlers(self) -> Mapping[str, Handler]:
         """The registered handlers by type, read-only."""

@@ -3,8 +3,21 @@
 from __future__ import annotations
 
 import time
+from contextvars import ContextVar
 
 from headrace.job import Job
+
+_current: ContextVar[Context | None] = ContextVar("headrace_run", default=None)
+
+
+def current_run() -> Context | None:
+    """Return the run that the calling code is part of (its task or thread), None outside of handlers."""
+    return _current.get()
+
+
+def enter(run: Context) -> None:
+    """Make ``run`` the current one of this task; workers do this."""
+    _current.set(run)
 
 
 class Context:

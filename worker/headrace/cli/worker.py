@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from headrace.app import App, load_app
 from headrace.cli.output import Exit, PrefixOption, UrlFileOption, UrlOption, chosen, fail, report
 from headrace.errors import HeadraceError, InvalidInput
+from headrace.telemetry.logs import configure_logging
 from headrace.worker import Ending, Worker, WorkerSettings
 
 app = typer.Typer(no_args_is_help=True, help="Run workers.")
@@ -39,7 +40,9 @@ def run(
     health_port: Annotated[
         int | None, typer.Option("--health-port", help="Port of the health server; 0: none.")
     ] = None,
+    metrics: Annotated[str | None, typer.Option("--metrics", help="none, prometheus (/metrics) or otel.")] = None,
     log_level: Annotated[str, typer.Option("--log-level", help="debug, info, warning or error.")] = "info",
+    log_format: Annotated[str, typer.Option("--log-format", help="text, or json: one object per line.")] = "text",
     redis_url: UrlOption = None,
     redis_url_file: UrlFileOption = None,
     prefix: PrefixOption = None,
@@ -51,9 +54,9 @@ def run(
     """
     if log_level.upper() not in ("DEBUG", "INFO", "WARNING", "ERROR"):
         fail(f"--log-level: {log_level!r} is unknown; give debug, info, warning or error")
-    logging.basicConfig(
-        level=log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    if log_format not in ("text", "json"):
+        fail(f"--log-format: {log_format!r} is unknown; give text or json")
+    configure_logging(log_format, log_level.upper(), sys.stderr)
     given: dict[str, Any] = {
         "queues": tuple(queues) if queues else None,
         "worker_id": worker_id,
@@ -68,6 +71,7 @@ def run(
         "grace_seconds": grace_seconds,
         "health_host": health_host,
         "health_port": health_port,
+        "metrics": metrics,
     }
     given = {name: value for name, value in given.items() if value is not None}
     try:

@@ -17,7 +17,7 @@ from headrace.lifecycle import promote
 from headrace.producer import Enqueued, JobSpec, Producer
 from headrace.settings import QueueSettings
 from headrace.testing.recording import Clock, RecordingStore, Run, from_ms, to_ms
-from headrace.worker import Ending, Worker, WorkerSettings
+from headrace.worker import Ending, Metrics, Worker, WorkerSettings
 
 WITHIN = 10.0
 
@@ -36,6 +36,7 @@ class TestQueue:
     ``now`` (default: the system's time). ``queues`` exist with one version of ``partitions`` partitions and
     ``settings``; the first is the one that calls without ``queue`` mean. ``worker`` are fields of
     `headrace.WorkerSettings`, such as ``concurrency`` or ``retry``; the environment is not looked at.
+    ``metrics`` are the worker's (default: none).
 
     Only the queue's time is the test's: a handler that sleeps, or is timed out, takes real time. ``within`` (default
     10) is how many seconds of it a call may take; then it raises TimeoutError and names what still runs.
@@ -52,6 +53,7 @@ class TestQueue:
         settings: QueueSettings | None = None,
         now: datetime | None = None,
         within: float = WITHIN,
+        metrics: Metrics | None = None,
         **worker: Any,
     ) -> None:
         if now is not None and now.tzinfo is None:
@@ -63,6 +65,7 @@ class TestQueue:
         self._partitions = partitions
         self._queue_settings = settings
         self._within = within
+        self._metrics = metrics
         defaults = {
             name: field.get_default(call_default_factory=True) for name, field in WorkerSettings.model_fields.items()
         }
@@ -153,7 +156,7 @@ class TestQueue:
     async def __aenter__(self) -> TestQueue:
         for queue in self._settings.queues:
             await promote(self.store, queue, 1, self._partitions, settings=self._queue_settings)
-        self._worker = Worker(self._app, self.store, self._settings, settle_delay=0.0)
+        self._worker = Worker(self._app, self.store, self._settings, self._metrics, settle_delay=0.0)
         self._working = asyncio.create_task(self._worker.run())
         self._working.add_done_callback(lambda _: self._note_change())
         started = asyncio.create_task(self._worker.started.wait())

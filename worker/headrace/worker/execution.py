@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from headrace.app import Handler
-from headrace.context import Context
+from headrace.context import Context, enter
 from headrace.envelope import decode_record
 from headrace.ids import decode_id
 from headrace.job import Job
@@ -160,6 +160,7 @@ class Executor:
         execution.task = self._loop.create_task(run(execution, execution.handler))
 
     async def _run_async(self, execution: Execution, handler: Handler) -> None:
+        enter(execution)
         try:
             await handler.call(execution, execution.job.payload)
         except BaseException as error:  # SystemExit and KeyboardInterrupt too: a handler must not end the worker
@@ -173,6 +174,7 @@ class Executor:
             self._free(execution)
 
     async def _run_plain(self, execution: Execution, handler: Handler) -> None:
+        enter(execution)
         try:
             error: BaseException | None = asyncio.CancelledError()
             if not execution.cancelled:

@@ -52,9 +52,10 @@ class Ending:
 class Worker:
     """Runs the handlers of an app on the jobs of the store's queues, until `stop` (or a signal, if asked for).
 
-    The store stays the caller's, who closes it afterwards. ``metrics`` receives counts (default: none). Its identity in
-    the store, ``name`` plus eight random hex digits, is new for each Worker, so that no restart meets its own leases.
-    ``settle_delay`` (seconds, default 0.002): how long a result waits for others to be sent along.
+    The store stays the caller's, who closes it afterwards. ``metrics`` receives counts (default: what the settings
+    name; InvalidInput if that is not installed). ``settle_delay`` (seconds, default 0.002) is how long a result waits
+    for others to be sent along. Its identity in the store, ``name`` plus eight random hex digits, is new for each
+    Worker, so that no restart meets its own leases.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class Worker:
         self._app = app
         self._store = store
         self._settings = settings or WorkerSettings()
-        self._metrics: Metrics = metrics or NoMetrics()
+        self._metrics: Metrics = metrics or _open_metrics(self._settings)
         self._settle_delay = settle_delay
         self.identity = f"{self._settings.worker_id}-{token_hex(4)}"
         self._stop = asyncio.Event()
@@ -263,6 +264,14 @@ class Worker:
         pages = {"/metrics": metrics.render} if isinstance(metrics, Rendered) else {}
         checks = {"/healthz": alive, "/readyz": ready}
         return HealthServer(settings.health_address, settings.health_port, checks, pages)
+
+
+def _open_metrics(settings: WorkerSettings) -> Metrics:
+    if settings.metrics == "none":
+        return NoMetrics()
+    from headrace.telemetry import open_metrics
+
+    return open_metrics(settings.metrics)
 
 
 async def _keep_going(what: str, run: Callable[[], Coroutine[Any, Any, None]]) -> None:

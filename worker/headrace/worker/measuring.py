@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Awaitable, Callable
+from time import monotonic
 from typing import Any, cast
 
 from headrace.stores.base import Store
@@ -17,8 +17,8 @@ class MeasuringExecutor(Executor):
     """Notes when each run ends."""
 
     def _free(self, execution: Execution) -> None:
-        execution.ended_at = time.monotonic()
-        super()._free(execution)
+        execution.ended_at = monotonic()
+        Executor._free(self, execution)  # by name: super() costs as much as the rest
 
 
 class _MeasuredStore:
@@ -45,9 +45,9 @@ def _measured(
     name: str, call: Callable[..., Awaitable[Any]], told: Callable[[str, float], None]
 ) -> Callable[..., Awaitable[Any]]:
     async def timed(*args: Any, **kwargs: Any) -> Any:
-        began = time.monotonic()
+        began = monotonic()
         answer = await call(*args, **kwargs)
-        told(name, time.monotonic() - began)
+        told(name, monotonic() - began)
         return answer
 
     return timed

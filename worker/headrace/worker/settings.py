@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import socket
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 from pydantic_settings import NoDecode
@@ -47,7 +47,10 @@ class WorkerSettings(ConnectionSettings):
     )
     retry: RetryPolicy | None = Field(None, description="Retry policy where neither job, queue nor handler has one.")
     health_host: str | None = Field(None, description="Address of the health server; unset: POD_IP or 127.0.0.1.")
-    health_port: int = Field(0, ge=0, le=65535, description="Port of /healthz and /readyz; 0: none.")
+    health_port: int = Field(0, ge=0, le=65535, description="Port of /healthz, /readyz and /metrics; 0: none.")
+    metrics: Literal["none", "prometheus", "otel"] = Field(
+        "none", description="prometheus: /metrics on the health port; otel: the global MeterProvider."
+    )
 
     @field_validator("queues", mode="before")
     @classmethod
@@ -75,6 +78,8 @@ class WorkerSettings(ConnectionSettings):
                 f"heartbeat_ms {self.heartbeat_ms} x 2 is above lease_ms {self.lease_ms}: one late renewal would lose "
                 f"leases; set heartbeat_ms to at most {self.lease_ms // 2}"
             )
+        if self.metrics == "prometheus" and not self.health_port:
+            raise ValueError("metrics is prometheus and health_port is 0: nobody could read them; set health_port")
         slots = self.concurrency + self.queue_buffer
         if self.max_in_flight is not None and self.max_in_flight < slots:
             raise ValueError(

@@ -1,0 +1,468 @@
+"""Metrics, traces and logs of a real worker on the memory store, read as those who watch it read them."""
+
+from __future__ import annotations
+
+import cProfile
+import io
+import json
+import logging
+import pstats
+import sys
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any, cast
+
+import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import HistogramDataPoint, InMemoryMetricReader, NumberDataPoint
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind, StatusCode, get_current_span
+from prometheus_client.parser import text_string_to_metric_families
+from pydantic import ValidationError
+
+from headrace import (
+    App,
+    Context,
+    Dead,
+    InvalidInput,
+    JobSpec,
+    RetryPolicy,
+    Snooze,
+    SyncProducer,
+    Worker,
+    WorkerSettings,
+    current_run,
+)
+from headrace.job import HistoryEntry, Job
+from headrace.stores.base import Settled
+from headrace.stores.memory import MemoryStore
+from headrace.telemetry import open_metrics
+from headrace.telemetry.counts import BUCKETS, MAX_LABEL_SETS, OTHER, CountingMetrics, Finished
+from headrace.telemetry.logs import JsonFormatter, RunFilter, configure_logging
+from headrace.telemetry.otel import OpenTelemetryMetrics
+from headrace.telemetry.prometheus import PrometheusMetrics
+from headrace.telemetry.tracing import TracedProducer, TracedSyncProducer, traced
+from headrace.testing import BlockingTestQueue, TestQueue
+from headrace.topology import PartitionRef
+from headrace.worker.execution import Executor
+from headrace.worker.leases import Batch, Execution
+from headrace.worker.measuring import MeasuringExecutor
+from headrace.worker.metrics import NoMetrics, Readings
+from headrace.worker.settlements import Outbox
+
+ONCE = RetryPolicy(max_retries=1, strategy="linear", base_ms=1000)
+
+
+def application() -> App:
+    app = App()
+
+    @app.handler("send", retry=ONCE)
+    async def send(ctx: Context, payload: Any) -> None:
+        if payload == "bad":
+            raise ValueError("no")
+        if payload == "dead":
+            raise Dead("not an address")
+        if payload == "later" and not ctx.job.history:
+            raise Snooze(timedelta(minutes=1))
+
+    return app
+
+
+def run(
+    type: str = "send",
+    *,
+    due: float = 0.0,
+    started: float | None = 0.0,
+    seconds: float | None = 0.0,
+    first: bool = True,
+    timeout: float = 30.0,
+) -> Execution:
+    """A run: seconds are counted from the claim, ``due`` backwards. ``started`` None: it did not start."""
+    batch = Batch(Outbox(PartitionRef("q", 1, 0)), b"w:1", 30_000, 10_000, 1_000_000_000, 500.0)
+    history = () if first else (HistoryEntry("failed", 1, "w", "no"),)
+    due_at = 1_000_000_000 - round(due * 1000)
+    job = Job("id", "q", type, None, due_at, due_at, 1, 0, history=history)
+    made = Execution(job, batch, Settled(b"1id", b"w:1"), cast(Any, None), round(timeout * 1000))
+    if started is not None:
+        made.deadline = 500.0 + started + timeout
+        if seconds is not None:
+            made.ended_at = 500.0 + started + seconds
+    return made
+
+
+# ---- what a run tells -----------------------------------------------------------------------------------------------
+
+
+def test_the_times_of_a_run() -> None:
+    made = run(due=3, started=1, seconds=0.5)
+    assert made.seconds == pytest.approx(0.5)
+    assert made.start_delay == pytest.approx(4.0)
+    assert run(started=None).seconds is None
+    assert run(started=None).start_delay is None
+    assert run(first=False).start_delay is None
+    assert run(seconds=None, timeout=7).seconds == 7  # timed out, and its code goes on
+    assert run(due=-10).start_delay == 0  # clocks differ a little
+
+
+def test_counts_are_those_of_the_runs() -> None:
+    runs = [
+        run(due=number % 7 / 10, started=number % 5 / 100, seconds=number % 11 / 50, first=number % 3 > 0)
+        for number in range(100)
+    ]
+    runs += [run("other", seconds=0.005), run(started=None), run(seconds=None, timeout=4000), run("other", due=5000)]
+    metrics = CountingMetrics()
+    metrics.settled("q", "succeeded", runs[:50])
+    metrics.settled("q", "succeeded", runs[50:])
+    metrics.settled("q", "dead", [run()])
+    assert metrics.finished() == {
+        Finished("q", "send", "succeeded"): 102,
+        Finished("q", "other", "succeeded"): 2,
+        Finished("q", "send", "dead"): 1,
+    }
+    seconds = [each.seconds for each in [*runs, run()] if each.job.type == "send" and each.seconds is not None]
+    send = metrics.durations()["q", "send"]
+    assert send.total == pytest.approx(sum(seconds))
+    assert [sum(send.buckets[: index + 1]) for index in range(len(BUCKETS))] == [
+        sum(each <= bound for each in seconds) for bound in BUCKETS
+    ]
+    assert send.buckets[-1] == 1
+    delays = [each.start_delay for each in [*runs, run()] if each.start_delay is not None]
+    assert metrics.start_delays["q"].total == pytest.approx(sum(delays))
+    assert sum(metrics.start_delays["q"].buckets) == len(delays)
+    assert metrics.start_delays["q"].buckets[-1] == 1
+
+
+def test_types_beyond_200_label_sets_are_one() -> None:
+    metrics = CountingMetrics()
+    for number in range(300):
+        metrics.settled("q", "succeeded", [run(f"type-{number}")] * 2)
+    metrics.settled("q", "dead", [run("type-1"), run("type-299")])
+    finished = metrics.finished()
+    assert len(finished) == MAX_LABEL_SETS + 2
+    assert finished[Finished("q", "type-199", "succeeded")] == 2
+    assert finished[Finished("q", OTHER, "succeeded")] == 200
+    assert finished[Finished("q", OTHER, "dead")] == 2
+    assert sum(finished.values()) == 602
+
+
+def test_counting_a_thousand_runs_looks_up_each_type_and_calls_nothing_else_per_run() -> None:
+    """Fast runs are the many; only a duration above the first bucket is looked up."""
+    metrics = CountingMetrics()
+    runs = [run(first=number % 2 > 0) for number in range(1000)]
+    metrics.settled("q", "succeeded", runs)
+    profile = cProfile.Profile()
+    profile.runcall(metrics.settled, "q", "succeeded", runs)
+    assert cast(Any, pstats.Stats(profile)).total_calls < 1010
+
+
+# ---- the worker's part ----------------------------------------------------------------------------------------------
+
+
+async def test_a_worker_without_metrics_measures_nothing() -> None:
+    async with TestQueue(application()) as queue:
+        assert queue._worker is not None
+        assert type(queue._worker._executor) is Executor
+        assert queue._worker._claims._store is queue.store
+
+
+async def test_a_worker_with_metrics_tells_what_its_jobs_did() -> None:
+    metrics = PrometheusMetrics()
+    async with TestQueue(application(), metrics=metrics) as queue:
+        assert queue._worker is not None
+        assert type(queue._worker._executor) is MeasuringExecutor
+        await queue.enqueue_many([JobSpec("send", each) for each in ("good", "good", "bad", "dead", "later")])
+        await queue.enqueue("unknown")
+        await queue.enqueue("send", delay=60)
+        await queue.drain()
+        shown = samples(metrics)
+        assert shown["headrace_slots", ("state", "free")] == 16
+        age = time.time() - shown["headrace_last_claim_cycle_timestamp_seconds",]
+        assert 0 <= age < 60
+    assert {key: value for key, value in shown.items() if key[0] == "headrace_jobs_finished_total"} == {
+        ("headrace_jobs_finished_total", ("outcome", outcome), ("queue", "default"), ("type", type)): jobs
+        for type, outcome, jobs in (
+            ("send", "succeeded", 4),
+            ("send", "retried", 1),
+            ("send", "dead", 2),
+            ("send", "snoozed", 1),
+            ("unknown", "parked", 1),
+        )
+    }
+    default = ("queue", "default")
+    assert shown["headrace_claims_total", default] == 9
+    assert shown["headrace_start_delay_seconds_count", default] == 6
+    assert shown["headrace_process_duration_seconds_count", default, ("type", "send")] == 8
+    assert shown["headrace_process_duration_seconds_bucket", ("le", "0.005"), default, ("type", "send")] <= 8
+    assert shown["headrace_process_duration_seconds_bucket", ("le", "+Inf"), default, ("type", "send")] == 8
+    assert shown["headrace_redis_script_duration_seconds_count", ("script", "claim")] >= 3
+    assert shown["headrace_redis_script_duration_seconds_count", ("script", "fail")] >= 2
+    assert ("headrace_slots", ("state", "busy")) in shown
+    assert samples(metrics)["headrace_slots", ("state", "free")] == 0  # the worker has ended
+    assert metrics.readings() == []
+
+
+def samples(metrics: PrometheusMetrics) -> dict[Any, float]:
+    """What Prometheus reads: (name, (label, value), ...) -> value; labels in the order of the alphabet."""
+    kind, body = metrics.render()
+    assert kind.startswith("text/plain")
+    return {
+        (sample.name, *sorted(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(body.decode())
+        for sample in family.samples
+        if not sample.name.endswith("_created")
+    }
+
+
+def test_lost_leases_and_outages_are_counted() -> None:
+    metrics = PrometheusMetrics()
+    suspect = run()
+    suspect.job.suspect = True
+    metrics.claimed("q", [run(), suspect])
+    metrics.leases_lost("q", 3)
+    metrics.acks_refused("q", 2)
+    metrics.store_unavailable()
+    metrics.started(lambda: Readings(4, 3, 1.0))
+    metrics.started(lambda: Readings(4, 4, 2.0))
+    shown = samples(metrics)
+    assert shown["headrace_leases_expired_total", ("queue", "q")] == 1
+    assert shown["headrace_leases_lost_total", ("queue", "q")] == 3
+    assert shown["headrace_acks_refused_total", ("queue", "q")] == 2
+    assert shown["headrace_store_unanswered_calls_total",] == 1
+    assert (shown["headrace_slots", ("state", "busy")], shown["headrace_slots", ("state", "free")]) == (7, 1)
+
+
+def test_metrics_that_nobody_could_read_are_refused() -> None:
+    with pytest.raises(ValidationError, match="metrics is prometheus and health_port is 0"):
+        WorkerSettings(metrics="prometheus")
+
+
+@pytest.mark.parametrize(("kind", "module"), [("prometheus", "prometheus_client"), ("otel", "opentelemetry")])
+def test_a_missing_extra_is_named(kind: Any, module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(sys.modules):
+        if name.partition(".")[0] == module or name in ("headrace.telemetry.prometheus", "headrace.telemetry.otel"):
+            monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(InvalidInput, match=rf"install headrace\[{kind}\]"):
+        open_metrics(kind)
+
+
+async def test_settings_choose_the_metrics() -> None:
+    chosen = Worker(App(), MemoryStore(), WorkerSettings(metrics="prometheus", health_port=1))._metrics
+    assert isinstance(chosen, PrometheusMetrics)
+    assert isinstance(Worker(App(), MemoryStore(), WorkerSettings(metrics="otel"))._metrics, OpenTelemetryMetrics)
+    assert type(Worker(App(), MemoryStore(), WorkerSettings())._metrics) is NoMetrics
+
+
+# ---- OpenTelemetry --------------------------------------------------------------------------------------------------
+
+
+async def test_opentelemetry_receives_the_messaging_metrics() -> None:
+    reader = InMemoryMetricReader()
+    provider = MeterProvider([reader])
+    metrics = OpenTelemetryMetrics(provider)
+    async with TestQueue(application(), metrics=metrics) as queue:
+        await queue.enqueue_many([JobSpec("send", each) for each in ("good", "bad")])
+        await queue.drain()
+        data = reader.get_metrics_data()
+    assert data is not None
+    metrics.leases_lost("q", 1)
+    metrics.acks_refused("q", 1)
+    metrics.store_unavailable()
+    points = {
+        metric.name: list(metric.data.data_points)
+        for resource in data.resource_metrics
+        for scope in resource.scope_metrics
+        for metric in scope.metrics
+    }
+    (consumed,) = points["messaging.client.consumed.messages"]
+    assert isinstance(consumed, NumberDataPoint)
+    assert consumed.value == 3
+    assert consumed.attributes == {
+        "messaging.system": "headrace",
+        "messaging.operation.name": "claim",
+        "messaging.operation.type": "receive",
+        "messaging.destination.name": "default",
+    }
+    durations = cast(list[HistogramDataPoint], points["messaging.process.duration"])
+    assert {(each.attributes or {}).get("error.type"): each.count for each in durations} == {None: 1, "_OTHER": 2}
+    assert durations[0].explicit_bounds == BUCKETS
+    finished = cast(list[NumberDataPoint], points["headrace.jobs.finished"])
+    assert {(each.attributes or {})["headrace.outcome"]: each.value for each in finished} == {
+        "succeeded": 1,
+        "retried": 1,
+        "dead": 1,
+    }
+    calls = cast(list[HistogramDataPoint], points["messaging.client.operation.duration"])
+    assert {(each.attributes or {})["messaging.operation.type"] for each in calls} == {"receive", "settle"}
+    slots = cast(list[NumberDataPoint], points["headrace.slots"])
+    assert {(each.attributes or {})["headrace.slot.state"]: each.value for each in slots} == {"busy": 0, "free": 16}
+    provider.shutdown()
+
+
+@pytest.fixture
+def exported() -> Iterator[tuple[TracerProvider, InMemorySpanExporter]]:
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    yield provider, exporter
+    provider.shutdown()
+
+
+async def test_a_run_is_linked_to_the_span_that_sent_its_job(
+    exported: tuple[TracerProvider, InMemorySpanExporter],
+) -> None:
+    provider, exporter = exported
+    seen: list[int] = []
+    app = App()
+
+    @app.handler("plain")
+    def plain(ctx: Context, payload: Any) -> None:
+        seen.append(get_current_span().get_span_context().span_id)
+
+    @app.handler("send", retry=RetryPolicy(max_retries=0))
+    async def send(ctx: Context, payload: Any) -> None:
+        seen.append(get_current_span().get_span_context().span_id)
+        if payload == "snooze" and not ctx.job.history:
+            raise Snooze(timedelta(minutes=1))
+        if payload == "bad":
+            raise ValueError("no")
+
+    async with TestQueue(traced(app, provider)) as queue:
+        producer = TracedProducer(queue.producer, provider)
+        with provider.get_tracer("app").start_as_current_span("request"):
+            placed = await producer.enqueue("default", "send", "bad", headers={"mine": "kept"})
+        await producer.enqueue_many("default", [JobSpec("send", "snooze"), JobSpec("plain")])
+        await queue.enqueue("send")  # by a sender without traces
+        runs = await queue.drain()
+    assert runs[0].job.headers.keys() == {"mine", "traceparent"}
+    spans = exporter.get_finished_spans()
+    sent = [span for span in spans if span.kind == SpanKind.PRODUCER]
+    assert [span.name for span in sent] == ["send default", "send default"]
+    request = next(span for span in spans if span.name == "request")
+    assert sent[0].parent is not None
+    assert sent[0].parent.span_id == context(request).span_id
+    processed = [span for span in spans if span.kind == SpanKind.CONSUMER]
+    assert len(processed) == len(runs) == 5
+    assert sorted(seen) == sorted(context(span).span_id for span in processed)
+    links = {
+        (dict(span.attributes or {})["messaging.message.id"], *(link.context.span_id for link in span.links))
+        for span in processed
+    }
+    ids = {run.job.payload or run.job.type: run.job.id for run in runs}
+    assert links == {
+        (placed.id, context(sent[0]).span_id),
+        (ids["snooze"], context(sent[1]).span_id),
+        (ids["plain"], context(sent[1]).span_id),
+        (ids["send"],),
+    }
+    failed = next(span for span in processed if dict(span.attributes or {})["messaging.message.id"] == placed.id)
+    assert failed.name == "process default"
+    assert failed.parent is None  # linked, not a child: a job may run days later
+    assert dict(failed.attributes or {}) == {
+        "messaging.system": "headrace",
+        "messaging.operation.name": "process",
+        "messaging.operation.type": "process",
+        "messaging.destination.name": "default",
+        "messaging.message.id": placed.id,
+        "headrace.job.type": "send",
+        "headrace.job.attempt": 0,
+        "headrace.queue.version": 1,
+        "error.type": "ValueError",
+    }
+    assert [event.name for event in failed.events] == ["exception"]
+    statuses = [span.status.status_code for span in processed]
+    assert statuses.count(StatusCode.ERROR) == 1  # a snooze is no failure
+
+
+def context(span: ReadableSpan) -> Any:
+    found = span.get_span_context()
+    assert found is not None
+    return found
+
+
+def test_the_plain_producer_sends_its_context_too(exported: tuple[TracerProvider, InMemorySpanExporter]) -> None:
+    provider, exporter = exported
+    with BlockingTestQueue(application()) as queue:
+        producer = TracedSyncProducer(SyncProducer(queue.store), provider)
+        producer.enqueue("default", "send")
+        producer.enqueue_many("default", [JobSpec("send")])
+        with pytest.raises(Exception, match="does not exist"):
+            producer.enqueue("nowhere", "send")
+        producer.close()
+        runs = queue.run_until_idle()
+    assert ["traceparent" in run.job.headers for run in runs] == [True, True]
+    last = exporter.get_finished_spans()[-1]
+    assert dict(last.attributes or {})["error.type"] == "UnknownQueue"
+    assert last.status.status_code == StatusCode.ERROR
+
+
+# ---- logs -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def lines() -> Iterator[io.StringIO]:
+    """What the root logger writes as JSON."""
+    stream = io.StringIO()
+    root = logging.getLogger()
+    before, level = root.handlers[:], root.level
+    root.handlers.clear()
+    configure_logging("json", "INFO", stream)
+    yield stream
+    root.handlers[:] = before
+    root.setLevel(level)
+
+
+async def test_a_line_of_a_handler_names_its_job(lines: io.StringIO) -> None:
+    app = App()
+    log = logging.getLogger("emails")
+
+    @app.handler("async", retry=ONCE)
+    async def sends(ctx: Context, payload: Any) -> None:
+        log.info("sending to %s", "Äda", extra={"to": datetime(2026, 1, 1, tzinfo=UTC), "type": "mine"})
+        if ctx.attempt == 0:
+            raise ValueError("no")
+
+    @app.handler("plain")
+    def plain(ctx: Context, payload: Any) -> None:
+        assert current_run() is ctx
+        try:
+            raise ValueError("no")
+        except ValueError:
+            log.exception("failed")
+
+    async with TestQueue(app) as queue:
+        first = await queue.enqueue("async")
+        second = await queue.enqueue("plain")
+        await queue.drain()
+        assert current_run() is None
+    found = [json.loads(line) for line in lines.getvalue().splitlines()]
+    ours = [each for each in found if each["logger"] == "emails"]
+    sent = [each for each in ours if each["message"] == "sending to Äda"]
+    assert [each["attempt"] for each in sent] == [0, 1]
+    assert datetime.fromisoformat(sent[0].pop("time")).tzinfo is not None
+    assert sent[0] == {
+        "level": "info",
+        "logger": "emails",
+        "message": "sending to Äda",
+        "to": "2026-01-01 00:00:00+00:00",
+        "type": "mine",  # what the application says wins
+        "job_id": first.id,
+        "queue": "default",
+        "attempt": 0,
+    }
+    (failed,) = [each for each in ours if each["message"] == "failed"]
+    assert (failed["job_id"], failed["type"], failed["level"]) == (second.id, "plain", "error")
+    assert failed["error"].endswith("ValueError: no")
+    # The worker itself writes no line per job.
+    assert not [each for each in found if each["logger"].startswith("headrace") and "job_id" in each]
+
+
+def test_outside_of_handlers_lines_have_no_job() -> None:
+    record = logging.LogRecord("web", logging.INFO, "", 1, "hello %s", ("you",), None, sinfo="Stack")
+    assert RunFilter().filter(record)
+    line = json.loads(JsonFormatter().format(record))
+    assert line.pop("time").startswith("20")
+    assert line == {"level": "info", "logger": "web", "message": "hello you", "stack": "Stack"}

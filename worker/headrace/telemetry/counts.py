@@ -1,0 +1,203 @@
+"""Counts and histograms in plain arrays: what the hot path of a worker can afford.
+
+A run costs a dictionary look-up, two bisections and a few additions. Written by one event loop, read by whoever shows
+them; a reader may see a histogram between two additions.
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from headrace.worker.metrics import NoMetrics, Outcome, Readings
+
+if TYPE_CHECKING:
+    from headrace.worker.leases import Batch, Execution
+
+BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
+"""Upper bounds in seconds."""
+MAX_LABEL_SETS = 200
+OTHER = "_OTHER"
+
+_FIRST = BUCKETS[0]
+_NEVER = float("inf")
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Histogram:
+    """``buckets``: observations per bound of BUCKETS, and those above the last; ``total``: their sum, seconds."""
+
+    __slots__ = ("buckets", "total")
+
+    def __init__(self) -> None:
+        self.buckets = [0] * (len(BUCKETS) + 1)
+        self.total = 0.0
+
+    def observe(self, seconds: float) -> None:
+        """Count one duration."""
+        self.buckets[bisect_left(BUCKETS, seconds)] += 1
+        self.total += seconds
+
+
+class Finished(NamedTuple):
+    """Labels of a finished job."""
+
+    queue: str
+    type: str
+    outcome: Outcome
+
+
+class _Series(Histogram):
+    """Durations of runs, and how many jobs had an outcome without one."""
+
+    __slots__ = ("unstarted",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unstarted = 0
+
+
+class CountingMetrics(NoMetrics):
+    """Counts what a process's workers do. At most 200 label sets per instrument; then types are ``_OTHER``.
+
+    Queues come from the configuration, so their number is bounded already.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self.clock = clock
+        self.claims: dict[str, int] = {}
+        self.leases_expired: dict[str, int] = {}
+        self.leases_gone: dict[str, int] = {}
+        self.refused: dict[str, int] = {}
+        self.unanswered = 0
+        self.start_delays: dict[str, Histogram] = {}
+        self.calls: dict[str, Histogram] = {}
+        self._finished: dict[Finished, _Series] = {}
+        self._by_type: dict[tuple[str, Outcome], dict[str, _Series]] = {}
+        self._reads: list[Callable[[], Readings | None]] = []
+
+    # ---- written by workers -----------------------------------------------------------------------------------------
+
+    def started(self, read: Callable[[], Readings | None]) -> None:
+        """Remember a worker."""
+        self._reads.append(read)
+
+    def claimed(self, queue: str, runs: Collection[Execution]) -> None:
+        """Count the jobs of a claim, and those among them whose lease had expired elsewhere."""
+        self.claims[queue] = self.claims.get(queue, 0) + len(runs)
+        expired = 0
+        for run in runs:
+            expired += run.job.suspect
+        if expired:
+            self.leases_expired[queue] = self.leases_expired.get(queue, 0) + expired
+
+    def settled(self, queue: str, outcome: Outcome, runs: Sequence[Execution]) -> None:
+        """Count finished jobs, how long they ran, and how late they began."""
+        by_type = self._by_type.get((queue, outcome))
+        if by_type is None:
+            by_type = self._by_type[queue, outcome] = {}
+        delays = self.start_delays.get(queue)
+        if delays is None:
+            delays = self.start_delays[queue] = Histogram()
+        # `Execution.seconds` and `start_delay`, written out, and sums kept in locals: calls and attributes would cost
+        # more than the counting.
+        delay_buckets, delay_total, total = delays.buckets, 0.0, 0.0
+        series: _Series | None = None
+        batch: Batch | None = None
+        for run in runs:
+            job = run.job
+            found = by_type.get(job.type) or self._open(by_type, queue, outcome, job.type)
+            if found is not series:
+                if series is not None:
+                    series.total += total
+                series, buckets, total = found, found.buckets, 0.0
+            deadline = run.deadline
+            if deadline == _NEVER:
+                series.unstarted += 1
+                continue
+            limit = run.timeout_ms / 1000
+            seconds = run.ended_at - deadline + limit
+            if seconds == _NEVER:
+                seconds = limit
+            buckets[0 if seconds <= _FIRST else bisect_left(BUCKETS, seconds)] += 1
+            total += seconds
+            if not job.history:
+                if run.batch is not batch:
+                    batch = run.batch
+                    offset = batch.server_now / 1000 - batch.taken_at
+                due = job.run_at if job.run_at > job.created_at else job.created_at
+                delay = deadline - limit + offset - due / 1000
+                if delay < 0:
+                    delay = 0.0
+                delay_buckets[0 if delay <= _FIRST else bisect_left(BUCKETS, delay)] += 1
+                delay_total += delay
+        if series is not None:
+            series.total += total
+        delays.total += delay_total
+
+    def leases_lost(self, queue: str, jobs: int) -> None:
+        """Count jobs whose lease a worker of this process lost."""
+        self.leases_gone[queue] = self.leases_gone.get(queue, 0) + jobs
+
+    def acks_refused(self, queue: str, jobs: int) -> None:
+        """Count results that came too late."""
+        self.refused[queue] = self.refused.get(queue, 0) + jobs
+
+    def store_called(self, call: str, seconds: float) -> None:
+        """Count one call of the store."""
+        calls = self.calls.get(call)
+        if calls is None:
+            calls = self.calls[call] = Histogram()
+        calls.observe(seconds)
+
+    def store_unavailable(self) -> None:
+        """Count a call without an answer."""
+        self.unanswered += 1
+
+    # ---- read by those who show them --------------------------------------------------------------------------------
+
+    def finished(self) -> dict[Finished, int]:
+        """Return the finished jobs by queue, type and outcome; safe from another thread."""
+        return {labels: series.unstarted + sum(series.buckets) for labels, series in copied(self._finished).items()}
+
+    def durations(self) -> dict[tuple[str, str], Histogram]:
+        """Return how long handlers ran, by queue and type; safe from another thread."""
+        found: dict[tuple[str, str], Histogram] = {}
+        for labels, series in copied(self._finished).items():
+            durations = found.setdefault((labels.queue, labels.type), Histogram())
+            durations.buckets = [sum(pair) for pair in zip(durations.buckets, series.buckets, strict=True)]
+            durations.total += series.total
+        return found
+
+    def readings(self) -> list[Readings]:
+        """Return the state of each worker that runs; safe from another thread."""
+        found = [(read, read()) for read in list(self._reads)]
+        for read, readings in found:
+            if readings is None:
+                self._reads.remove(read)
+        return [readings for _, readings in found if readings is not None]
+
+    # ---- label sets -------------------------------------------------------------------------------------------------
+
+    def _open(self, by_type: dict[str, _Series], queue: str, outcome: Outcome, type: str) -> _Series:
+        """Return the series of a type that comes up for the first time."""
+        if len(self._finished) >= MAX_LABEL_SETS:
+            # Not noted under its own name: types that nobody foresaw must not fill the memory.
+            type = OTHER
+            if (known := by_type.get(OTHER)) is not None:
+                return known
+        series = by_type[type] = self._finished[Finished(queue, type, outcome)] = _Series()
+        return series
+
+
+def copied(found: dict[K, V]) -> dict[K, V]:
+    """Return a copy of a dictionary that another thread may be adding to."""
+    while True:
+        try:
+            return dict(found)
+        except RuntimeError:
+            continue

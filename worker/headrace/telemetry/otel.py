@@ -1,0 +1,104 @@
+"""Metrics for OpenTelemetry, by its conventions for messaging. Needs ``headrace[otel]``, and an SDK to arrive anywhere.
+
+Counters cost one call per batch and type. The two histograms of runs cost one call of the SDK per run, some
+microseconds; where that is too much, let a collector scrape `PrometheusMetrics` instead.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation, get_meter_provider
+
+from headrace.telemetry.counts import BUCKETS
+from headrace.worker.metrics import NoMetrics, Outcome, Readings
+
+if TYPE_CHECKING:
+    from headrace.worker.leases import Execution
+
+SYSTEM = {"messaging.system": "headrace"}
+_SETTLED_BY = {"ack", "fail", "release", "park"}
+
+
+class OpenTelemetryMetrics(NoMetrics):
+    """Metrics of a worker, recorded with a MeterProvider (default: the global one). One may serve several workers."""
+
+    def __init__(self, provider: MeterProvider | None = None) -> None:
+        meter = (provider or get_meter_provider()).get_meter("headrace")
+        self._consumed = meter.create_counter(
+            "messaging.client.consumed.messages", "{message}", "Jobs claimed, once per delivery."
+        )
+        self._calls = meter.create_histogram(
+            "messaging.client.operation.duration",
+            "s",
+            "Time of a claim or of recording outcomes, as the worker sees it.",
+            explicit_bucket_boundaries_advisory=BUCKETS,
+        )
+        self._durations = meter.create_histogram(
+            "messaging.process.duration", "s", "Time that handlers ran.", explicit_bucket_boundaries_advisory=BUCKETS
+        )
+        self._delays = meter.create_histogram(
+            "headrace.start_delay",
+            "s",
+            "Time from when a job was due to the start of its first run.",
+            explicit_bucket_boundaries_advisory=BUCKETS,
+        )
+        self._finished = meter.create_counter("headrace.jobs.finished", "{job}", "Runs whose outcome is recorded.")
+        self._lost = meter.create_counter("headrace.leases.lost", "{job}", "Jobs whose lease a worker here has lost.")
+        self._refused = meter.create_counter("headrace.acks.refused", "{job}", "Results that came too late.")
+        self._unanswered = meter.create_counter("headrace.store.unanswered_calls", "{call}", "Calls without an answer.")
+        self._reads: list[Callable[[], Readings | None]] = []
+        meter.create_observable_gauge("headrace.slots", [self._slots], "{slot}", "Places for handlers, by state.")
+
+    def started(self, read: Callable[[], Readings | None]) -> None:
+        """Remember a worker."""
+        self._reads.append(read)
+
+    def claimed(self, queue: str, runs: Collection[Execution]) -> None:
+        """Count the jobs of a claim."""
+        self._consumed.add(len(runs), _operation("claim", "receive") | _destination(queue))
+
+    def settled(self, queue: str, outcome: Outcome, runs: Sequence[Execution]) -> None:
+        """Count finished jobs by type, and record how long each ran and how late it began."""
+        destination = _destination(queue)
+        for type, jobs in Counter(run.job.type for run in runs).items():
+            self._finished.add(jobs, destination | {"headrace.job.type": type, "headrace.outcome": outcome})
+        failed = {"error.type": "_OTHER"} if outcome in ("retried", "dead") else {}
+        process = _operation("process", "process") | destination | failed
+        for run in runs:
+            if (seconds := run.seconds) is not None:
+                self._durations.record(seconds, process | {"headrace.job.type": run.job.type})
+                if (delay := run.start_delay) is not None:
+                    self._delays.record(delay, destination)
+
+    def leases_lost(self, queue: str, jobs: int) -> None:
+        """Count jobs whose lease was lost."""
+        self._lost.add(jobs, _destination(queue))
+
+    def acks_refused(self, queue: str, jobs: int) -> None:
+        """Count results that came too late."""
+        self._refused.add(jobs, _destination(queue))
+
+    def store_called(self, call: str, seconds: float) -> None:
+        """Record the time of one call."""
+        self._calls.record(seconds, _operation(call, "settle" if call in _SETTLED_BY else "receive"))
+
+    def store_unavailable(self) -> None:
+        """Count a call without an answer."""
+        self._unanswered.add(1, SYSTEM)
+
+    def _slots(self, options: CallbackOptions) -> Iterable[Observation]:
+        readings = [found for read in list(self._reads) if (found := read()) is not None]
+        busy = sum(each.busy for each in readings)
+        yield Observation(busy, {"headrace.slot.state": "busy"})
+        yield Observation(max(0, sum(each.slots for each in readings) - busy), {"headrace.slot.state": "free"})
+
+
+def _operation(name: str, type: str) -> dict[str, str]:
+    return SYSTEM | {"messaging.operation.name": name, "messaging.operation.type": type}
+
+
+def _destination(queue: str) -> dict[str, str]:
+    return SYSTEM | {"messaging.destination.name": queue}

@@ -1,0 +1,105 @@
+"""Metrics for Prometheus: a collector that shows what `counts` has counted. Needs ``headrace[prometheus]``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from itertools import accumulate
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from headrace.telemetry.counts import BUCKETS, CountingMetrics, Histogram, copied
+
+_BOUNDS = (*(repr(bound) for bound in BUCKETS), "+Inf")
+
+
+class PrometheusMetrics(CountingMetrics, Collector):
+    """Metrics of a worker, and a collector to register: ``REGISTRY.register(metrics)``.
+
+    One may serve several workers of a process. The worker's health server shows it at ``/metrics``.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        super().__init__(clock)
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(self)
+
+    def render(self) -> tuple[str, bytes]:
+        """Return content type and body of the text format; may be called in another thread."""
+        return CONTENT_TYPE_LATEST, generate_latest(self._registry)
+
+    def describe(self) -> list[Metric]:
+        """Return nothing, so that nothing is collected when it is registered."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield every metric, as prometheus_client asks for it."""
+        finished = CounterMetricFamily(
+            "headrace_jobs_finished", "Runs of jobs whose outcome is recorded.", labels=("queue", "type", "outcome")
+        )
+        for labels, jobs in self.finished().items():
+            finished.add_metric(labels, jobs)
+        yield finished
+        yield _by_queue("headrace_claims", "Jobs claimed.", self.claims)
+        yield _by_queue(
+            "headrace_leases_expired", "Jobs claimed whose lease had expired at another worker.", self.leases_expired
+        )
+        yield _by_queue("headrace_leases_lost", "Jobs whose lease a worker here has lost.", self.leases_gone)
+        yield _by_queue("headrace_acks_refused", "Jobs that finished after their lease was lost.", self.refused)
+        yield CounterMetricFamily(
+            "headrace_store_unanswered_calls", "Calls that the store did not answer.", value=self.unanswered
+        )
+        yield _histograms(
+            "headrace_start_delay_seconds",
+            "Time from when a job was due to the start of its first run.",
+            ("queue",),
+            (((queue,), each) for queue, each in copied(self.start_delays).items()),
+        )
+        yield _histograms(
+            "headrace_process_duration_seconds",
+            "Time that handlers ran.",
+            ("queue", "type"),
+            self.durations().items(),
+        )
+        yield _histograms(
+            "headrace_redis_script_duration_seconds",
+            "Time from sending a script to its answer, as a worker sees it.",
+            ("script",),
+            (((call,), each) for call, each in copied(self.calls).items()),
+        )
+        yield from self._gauges()
+
+    def _gauges(self) -> Iterator[Metric]:
+        readings = self.readings()
+        slots = GaugeMetricFamily("headrace_slots", "Places for handlers.", labels=("state",))
+        busy = sum(each.busy for each in readings)
+        slots.add_metric(("busy",), busy)
+        slots.add_metric(("free",), max(0, sum(each.slots for each in readings) - busy))
+        yield slots
+        if readings:
+            yield GaugeMetricFamily(
+                "headrace_last_claim_cycle_timestamp_seconds",
+                "When the claim loop last did what it should; of several workers the one that is furthest behind.",
+                value=self.clock() - max(each.cycle_age for each in readings),
+            )
+
+
+def _by_queue(name: str, text: str, counts: dict[str, int]) -> Metric:
+    family = CounterMetricFamily(name, text, labels=("queue",))
+    for queue, count in copied(counts).items():
+        family.add_metric((queue,), count)
+    return family
+
+
+def _histograms(
+    name: str, text: str, labels: tuple[str, ...], found: Iterable[tuple[tuple[str, ...], Histogram]]
+) -> Metric:
+    family = HistogramMetricFamily(name, text, labels=labels)
+    for values, histogram in found:
+        counts = map(float, accumulate(list(histogram.buckets)))
+        family.add_metric(values, list(zip(_BOUNDS, counts, strict=True)), histogram.total)
+    return family

@@ -1,0 +1,173 @@
+"""Spans of OpenTelemetry: one for sending a job, one for each run of it, linked. Needs ``headrace[otel]``.
+
+The context of the sender travels in the job's headers (``traceparent`` with the default propagator). A run is not a
+child of its sender's span, which may be days old, but has a link to it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from opentelemetry import propagate
+from opentelemetry.trace import Link, Span, SpanKind, StatusCode, Tracer, TracerProvider, get_current_span, get_tracer
+
+from headrace.app import App, Handler
+from headrace.context import Context
+from headrace.control import Snooze
+from headrace.producer import Enqueued, JobSpec, Producer
+from headrace.sync_producer import SyncProducer
+from headrace.telemetry.otel import SYSTEM
+
+
+def traced(app: App, provider: TracerProvider | None = None) -> App:
+    """Return an App with the handlers registered in ``app`` so far, each run in a span ``process QUEUE``.
+
+    ``provider``: default the global one. The span is current in the handler, also in its thread.
+    """
+    tracer = get_tracer("headrace", tracer_provider=provider)
+    return app.wrapped(lambda handler: replace(handler, call=_traced_call(handler, tracer)))
+
+
+class TracedProducer:
+    """A `Producer` that makes a span ``send QUEUE`` for each call and sends its context along in the headers."""
+
+    def __init__(self, producer: Producer, provider: TracerProvider | None = None) -> None:
+        self._producer = producer
+        self._tracer = get_tracer("headrace", tracer_provider=provider)
+
+    async def enqueue(
+        self, queue: str, type: str, payload: Any = None, *, headers: dict[str, str] | None = None, **options: Any
+    ) -> Enqueued:
+        """Put one job into ``queue``; see `Producer.enqueue`."""
+        with _send(self._tracer, queue) as span:
+            placed = await self._producer.enqueue(queue, type, payload, headers=_injected(headers), **options)
+            span.set_attributes({"messaging.message.id": placed.id, "headrace.job.type": type})
+        return placed
+
+    async def enqueue_many(self, queue: str, jobs: Iterable[JobSpec]) -> list[Enqueued]:
+        """Put many jobs into ``queue``; see `Producer.enqueue_many`."""
+        with _send(self._tracer, queue) as span:
+            placed = await self._producer.enqueue_many(queue, _all_injected(jobs))
+            span.set_attribute("messaging.batch.message_count", len(placed))
+        return placed
+
+    async def aclose(self) -> None:
+        """Close the producer."""
+        await self._producer.aclose()
+
+
+class TracedSyncProducer:
+    """A `SyncProducer` that makes a span ``send QUEUE`` for each call and sends its context along in the headers."""
+
+    def __init__(self, producer: SyncProducer, provider: TracerProvider | None = None) -> None:
+        self._producer = producer
+        self._tracer = get_tracer("headrace", tracer_provider=provider)
+
+    def enqueue(
+        self, queue: str, type: str, payload: Any = None, *, headers: dict[str, str] | None = None, **options: Any
+    ) -> Enqueued:
+        """Put one job into ``queue``; see `Producer.enqueue`."""
+        with _send(self._tracer, queue) as span:
+            placed = self._producer.enqueue(queue, type, payload, headers=_injected(headers), **options)
+            span.set_attributes({"messaging.message.id": placed.id, "headrace.job.type": type})
+        return placed
+
+    def enqueue_many(self, queue: str, jobs: Iterable[JobSpec]) -> list[Enqueued]:
+        """Put many jobs into ``queue``; see `Producer.enqueue_many`."""
+        with _send(self._tracer, queue) as span:
+            placed = self._producer.enqueue_many(queue, _all_injected(jobs))
+            span.set_attribute("messaging.batch.message_count", len(placed))
+        return placed
+
+    def close(self) -> None:
+        """Close the producer."""
+        self._producer.close()
+
+
+# ---- sending --------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _send(tracer: Tracer, queue: str) -> Iterator[Span]:
+    with tracer.start_as_current_span(
+        f"send {queue}", kind=SpanKind.PRODUCER, attributes=_attributes("send", queue)
+    ) as span:
+        try:
+            yield span
+        except Exception as error:
+            span.set_attribute("error.type", type(error).__qualname__)
+            raise
+
+
+def _injected(headers: dict[str, str] | None) -> dict[str, str]:
+    carrier = dict(headers or {})
+    propagate.inject(carrier)
+    return carrier
+
+
+def _all_injected(jobs: Iterable[JobSpec]) -> list[JobSpec]:
+    return [replace(job, headers=_injected(job.headers)) for job in jobs]
+
+
+# ---- processing -----------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _process(tracer: Tracer, ctx: Context) -> Iterator[None]:
+    job = ctx.job
+    sender = get_current_span(propagate.extract(job.headers)).get_span_context()
+    attributes = _attributes("process", job.queue) | {
+        "messaging.message.id": job.id,
+        "headrace.job.type": job.type,
+        "headrace.job.attempt": job.attempt,
+        "headrace.queue.version": job.version,
+    }
+    with tracer.start_as_current_span(
+        f"process {job.queue}",
+        kind=SpanKind.CONSUMER,
+        attributes=attributes,
+        links=[Link(sender)] if sender.is_valid else [],
+        record_exception=False,
+        set_status_on_exception=False,
+    ) as span:
+        try:
+            yield
+        except Snooze:
+            raise  # not a failure
+        except BaseException as error:
+            span.record_exception(error)
+            span.set_attribute("error.type", type(error).__qualname__)
+            span.set_status(StatusCode.ERROR, str(error))
+            raise
+
+
+def _traced_call(handler: Handler, tracer: Tracer) -> Callable[[Context, Any], Any]:
+    call = handler.call
+    if handler.is_async:
+
+        @functools.wraps(call)
+        async def traced_async(ctx: Context, payload: Any) -> Any:
+            with _process(tracer, ctx):
+                return await call(ctx, payload)
+
+        return traced_async
+
+    @functools.wraps(call)
+    def traced_plain(ctx: Context, payload: Any) -> Any:
+        with _process(tracer, ctx):
+            return call(ctx, payload)
+
+    return traced_plain
+
+
+def _attributes(operation: str, queue: str) -> dict[str, str | int]:
+    return {
+        **SYSTEM,
+        "messaging.operation.name": operation,
+        "messaging.operation.type": operation,
+        "messaging.destination.name": queue,
+    }
