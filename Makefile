@@ -13,14 +13,14 @@ CODE := worker/headrace operator/headrace_operator tests bench examples scripts
 ARGS ?=
 ID ?=
 
-.PHONY: help setup setup-python setup-system setup-cluster lock test lint format crds demo bench \
+.PHONY: help setup setup-python setup-system setup-cluster setup-mongo lock test lint format crds demo bench \
   model scenarios wheels images clean
 
 help: ## list the commands
 	@echo "Headrace: make COMMAND"
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: setup-python setup-system setup-cluster ## everything that tests need (Debian packages only as root)
+setup: setup-python setup-system setup-cluster setup-mongo ## everything that tests need (Debian packages only as root)
 
 setup-python: ## .venv with the locked packages
 	@test -n "$(PYTHON)" || { echo "setup: Python 3.11 or newer is needed; install it or pass PYTHON=/path/to/python"; exit 1; }
@@ -30,7 +30,10 @@ setup-system: ## Debian packages for Redis and image tests; says so and goes on 
 	@scripts/setup_system.sh
 
 setup-cluster: setup-python ## Kubernetes binaries, found or built once
-	@$(PY) -m tests.cluster.binaries
+	@$(PY) -m tests.cluster.binaries etcd kube-apiserver kube-controller-manager kube-scheduler kubectl helm
+
+setup-mongo: setup-python ## a server that speaks the MongoDB protocol, built once, for tests
+	@$(PY) -m tests.cluster.binaries ferretdb
 
 lock: setup-python ## resolve requirements.in into requirements.lock
 	@$(PY) -m uv pip compile requirements.in -o requirements.lock --quiet --universal --python-version 3.11 \

@@ -232,10 +232,13 @@ def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def main() -> int:
-    """Make every program ready; print ``name path`` lines."""
+def main(names: list[str]) -> int:
+    """Make the named programs (default: every one) ready; print ``name path`` lines."""
+    if unknown := set(names) - set(TOOLS):
+        _say(f"error: unknown program(s) {', '.join(sorted(unknown))}; known are {', '.join(TOOLS)}")
+        return 1
     try:
-        paths = ensure()
+        paths = ensure(names or None)
     except BinaryError as error:
         _say(f"error: {error}")
         return 1
@@ -248,4 +251,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))
