@@ -1,25 +1,15 @@
-"""Metrics, traces and logs of a real worker on the memory store, read as those who watch it read them."""
+"""Metrics of a real worker on the memory store, read as Prometheus reads them."""
 
 from __future__ import annotations
 
 import cProfile
-import io
-import json
-import logging
 import pstats
 import sys
 import time
-from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any, cast
 
 import pytest
-from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import HistogramDataPoint, InMemoryMetricReader, NumberDataPoint
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from opentelemetry.trace import SpanKind, StatusCode, get_current_span
 from prometheus_client.parser import text_string_to_metric_families
 from pydantic import ValidationError
 
@@ -31,21 +21,17 @@ from headrace import (
     JobSpec,
     RetryPolicy,
     Snooze,
-    SyncProducer,
     Worker,
     WorkerSettings,
-    current_run,
 )
 from headrace.job import HistoryEntry, Job
 from headrace.stores.base import Settled
 from headrace.stores.memory import MemoryStore
 from headrace.telemetry import open_metrics
 from headrace.telemetry.counts import BUCKETS, MAX_LABEL_SETS, OTHER, CountingMetrics, Finished
-from headrace.telemetry.logs import JsonFormatter, RunFilter, configure_logging
 from headrace.telemetry.otel import OpenTelemetryMetrics
 from headrace.telemetry.prometheus import PrometheusMetrics
-from headrace.telemetry.tracing import TracedProducer, TracedSyncProducer, traced
-from headrace.testing import BlockingTestQueue, TestQueue
+from headrace.testing import TestQueue
 from headrace.topology import PartitionRef
 from headrace.worker.execution import Executor
 from headrace.worker.leases import Batch, Execution
@@ -254,215 +240,3 @@ async def test_settings_choose_the_metrics() -> None:
     assert isinstance(chosen, PrometheusMetrics)
     assert isinstance(Worker(App(), MemoryStore(), WorkerSettings(metrics="otel"))._metrics, OpenTelemetryMetrics)
     assert type(Worker(App(), MemoryStore(), WorkerSettings())._metrics) is NoMetrics
-
-
-# ---- OpenTelemetry --------------------------------------------------------------------------------------------------
-
-
-async def test_opentelemetry_receives_the_messaging_metrics() -> None:
-    reader = InMemoryMetricReader()
-    provider = MeterProvider([reader])
-    metrics = OpenTelemetryMetrics(provider)
-    async with TestQueue(application(), metrics=metrics) as queue:
-        await queue.enqueue_many([JobSpec("send", each) for each in ("good", "bad")])
-        await queue.drain()
-        data = reader.get_metrics_data()
-    assert data is not None
-    metrics.leases_lost("q", 1)
-    metrics.acks_refused("q", 1)
-    metrics.store_unavailable()
-    points = {
-        metric.name: list(metric.data.data_points)
-        for resource in data.resource_metrics
-        for scope in resource.scope_metrics
-        for metric in scope.metrics
-    }
-    (consumed,) = points["messaging.client.consumed.messages"]
-    assert isinstance(consumed, NumberDataPoint)
-    assert consumed.value == 3
-    assert consumed.attributes == {
-        "messaging.system": "headrace",
-        "messaging.operation.name": "claim",
-        "messaging.operation.type": "receive",
-        "messaging.destination.name": "default",
-    }
-    durations = cast(list[HistogramDataPoint], points["messaging.process.duration"])
-    assert {(each.attributes or {}).get("error.type"): each.count for each in durations} == {None: 1, "_OTHER": 2}
-    assert durations[0].explicit_bounds == BUCKETS
-    finished = cast(list[NumberDataPoint], points["headrace.jobs.finished"])
-    assert {(each.attributes or {})["headrace.outcome"]: each.value for each in finished} == {
-        "succeeded": 1,
-        "retried": 1,
-        "dead": 1,
-    }
-    calls = cast(list[HistogramDataPoint], points["messaging.client.operation.duration"])
-    assert {(each.attributes or {})["messaging.operation.type"] for each in calls} == {"receive", "settle"}
-    slots = cast(list[NumberDataPoint], points["headrace.slots"])
-    assert {(each.attributes or {})["headrace.slot.state"]: each.value for each in slots} == {"busy": 0, "free": 16}
-    provider.shutdown()
-
-
-@pytest.fixture
-def exported() -> Iterator[tuple[TracerProvider, InMemorySpanExporter]]:
-    exporter = InMemorySpanExporter()
-    provider = TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
-    yield provider, exporter
-    provider.shutdown()
-
-
-async def test_a_run_is_linked_to_the_span_that_sent_its_job(
-    exported: tuple[TracerProvider, InMemorySpanExporter],
-) -> None:
-    provider, exporter = exported
-    seen: list[int] = []
-    app = App()
-
-    @app.handler("plain")
-    def plain(ctx: Context, payload: Any) -> None:
-        seen.append(get_current_span().get_span_context().span_id)
-
-    @app.handler("send", retry=RetryPolicy(max_retries=0))
-    async def send(ctx: Context, payload: Any) -> None:
-        seen.append(get_current_span().get_span_context().span_id)
-        if payload == "snooze" and not ctx.job.history:
-            raise Snooze(timedelta(minutes=1))
-        if payload == "bad":
-            raise ValueError("no")
-
-    async with TestQueue(traced(app, provider)) as queue:
-        producer = TracedProducer(queue.producer, provider)
-        with provider.get_tracer("app").start_as_current_span("request"):
-            placed = await producer.enqueue("default", "send", "bad", headers={"mine": "kept"})
-        await producer.enqueue_many("default", [JobSpec("send", "snooze"), JobSpec("plain")])
-        await queue.enqueue("send")  # by a sender without traces
-        runs = await queue.drain()
-    assert runs[0].job.headers.keys() == {"mine", "traceparent"}
-    spans = exporter.get_finished_spans()
-    sent = [span for span in spans if span.kind == SpanKind.PRODUCER]
-    assert [span.name for span in sent] == ["send default", "send default"]
-    request = next(span for span in spans if span.name == "request")
-    assert sent[0].parent is not None
-    assert sent[0].parent.span_id == context(request).span_id
-    processed = [span for span in spans if span.kind == SpanKind.CONSUMER]
-    assert len(processed) == len(runs) == 5
-    assert sorted(seen) == sorted(context(span).span_id for span in processed)
-    links = {
-        (dict(span.attributes or {})["messaging.message.id"], *(link.context.span_id for link in span.links))
-        for span in processed
-    }
-    ids = {run.job.payload or run.job.type: run.job.id for run in runs}
-    assert links == {
-        (placed.id, context(sent[0]).span_id),
-        (ids["snooze"], context(sent[1]).span_id),
-        (ids["plain"], context(sent[1]).span_id),
-        (ids["send"],),
-    }
-    failed = next(span for span in processed if dict(span.attributes or {})["messaging.message.id"] == placed.id)
-    assert failed.name == "process default"
-    assert failed.parent is None  # linked, not a child: a job may run days later
-    assert dict(failed.attributes or {}) == {
-        "messaging.system": "headrace",
-        "messaging.operation.name": "process",
-        "messaging.operation.type": "process",
-        "messaging.destination.name": "default",
-        "messaging.message.id": placed.id,
-        "headrace.job.type": "send",
-        "headrace.job.attempt": 0,
-        "headrace.queue.version": 1,
-        "error.type": "ValueError",
-    }
-    assert [event.name for event in failed.events] == ["exception"]
-    statuses = [span.status.status_code for span in processed]
-    assert statuses.count(StatusCode.ERROR) == 1  # a snooze is no failure
-
-
-def context(span: ReadableSpan) -> Any:
-    found = span.get_span_context()
-    assert found is not None
-    return found
-
-
-def test_the_plain_producer_sends_its_context_too(exported: tuple[TracerProvider, InMemorySpanExporter]) -> None:
-    provider, exporter = exported
-    with BlockingTestQueue(application()) as queue:
-        producer = TracedSyncProducer(SyncProducer(queue.store), provider)
-        producer.enqueue("default", "send")
-        producer.enqueue_many("default", [JobSpec("send")])
-        with pytest.raises(Exception, match="does not exist"):
-            producer.enqueue("nowhere", "send")
-        producer.close()
-        runs = queue.run_until_idle()
-    assert ["traceparent" in run.job.headers for run in runs] == [True, True]
-    last = exporter.get_finished_spans()[-1]
-    assert dict(last.attributes or {})["error.type"] == "UnknownQueue"
-    assert last.status.status_code == StatusCode.ERROR
-
-
-# ---- logs -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def lines() -> Iterator[io.StringIO]:
-    """What the root logger writes as JSON."""
-    stream = io.StringIO()
-    root = logging.getLogger()
-    before, level = root.handlers[:], root.level
-    root.handlers.clear()
-    configure_logging("json", "INFO", stream)
-    yield stream
-    root.handlers[:] = before
-    root.setLevel(level)
-
-
-async def test_a_line_of_a_handler_names_its_job(lines: io.StringIO) -> None:
-    app = App()
-    log = logging.getLogger("emails")
-
-    @app.handler("async", retry=ONCE)
-    async def sends(ctx: Context, payload: Any) -> None:
-        log.info("sending to %s", "Äda", extra={"to": datetime(2026, 1, 1, tzinfo=UTC), "type": "mine"})
-        if ctx.attempt == 0:
-            raise ValueError("no")
-
-    @app.handler("plain")
-    def plain(ctx: Context, payload: Any) -> None:
-        assert current_run() is ctx
-        try:
-            raise ValueError("no")
-        except ValueError:
-            log.exception("failed")
-
-    async with TestQueue(app) as queue:
-        first = await queue.enqueue("async")
-        second = await queue.enqueue("plain")
-        await queue.drain()
-        assert current_run() is None
-    found = [json.loads(line) for line in lines.getvalue().splitlines()]
-    ours = [each for each in found if each["logger"] == "emails"]
-    sent = [each for each in ours if each["message"] == "sending to Äda"]
-    assert [each["attempt"] for each in sent] == [0, 1]
-    assert datetime.fromisoformat(sent[0].pop("time")).tzinfo is not None
-    assert sent[0] == {
-        "level": "info",
-        "logger": "emails",
-        "message": "sending to Äda",
-        "to": "2026-01-01 00:00:00+00:00",
-        "type": "mine",  # what the application says wins
-        "job_id": first.id,
-        "queue": "default",
-        "attempt": 0,
-    }
-    (failed,) = [each for each in ours if each["message"] == "failed"]
-    assert (failed["job_id"], failed["type"], failed["level"]) == (second.id, "plain", "error")
-    assert failed["error"].endswith("ValueError: no")
-    # The worker itself writes no line per job.
-    assert not [each for each in found if each["logger"].startswith("headrace") and "job_id" in each]
-
-
-def test_outside_of_handlers_lines_have_no_job() -> None:
-    record = logging.LogRecord("web", logging.INFO, "", 1, "hello %s", ("you",), None, sinfo="Stack")
-    assert RunFilter().filter(record)
-    line = json.loads(JsonFormatter().format(record))
-    assert line.pop("time").startswith("20")
-    assert line == {"level": "info", "logger": "web", "message": "hello you", "stack": "Stack"}
