@@ -114,7 +114,11 @@ class Claims:
                 await self._sleep(pause, wanted=enough)
                 continue
             ref = self.rotation.take()
-            if ref is None or ref in self._in_doubt:
+            if ref is None:
+                continue
+            if ref in self._in_doubt:
+                # No claim follows that would say whether the queue is dry, and nobody waits for hints before that.
+                self.rotation.queues[ref.queue].settle()
                 continue
             limit = min(free if free <= SPLIT_ABOVE else (free + 1) // 2, self._settings.claim_limit)
             self._claimed_at = time.monotonic()
