@@ -37,7 +37,7 @@ class Image:
 
 
 IMAGES = (
-    Image("worker", "headrace[fast]", ("headrace",)),
+    Image("worker", "headrace[fast,prometheus]", ("headrace",)),
     Image("operator", "headrace-operator", ("headrace", "headrace-operator")),
 )
 

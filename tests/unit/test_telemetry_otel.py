@@ -53,17 +53,10 @@ async def test_opentelemetry_receives_the_messaging_metrics() -> None:
     async with TestQueue(application(), metrics=metrics) as queue:
         await queue.enqueue_many([JobSpec("send", each) for each in ("good", "bad")])
         await queue.drain()
-        data = reader.get_metrics_data()
-    assert data is not None
-    metrics.leases_lost("q", 1)
-    metrics.acks_refused("q", 1)
-    metrics.store_unavailable()
-    points = {
-        metric.name: list(metric.data.data_points)
-        for resource in data.resource_metrics
-        for scope in resource.scope_metrics
-        for metric in scope.metrics
-    }
+        metrics.leases_lost("q", 3)
+        metrics.acks_refused("q", 2)
+        metrics.store_unavailable()
+        points = points_of(reader)
     (consumed,) = points["messaging.client.consumed.messages"]
     assert isinstance(consumed, NumberDataPoint)
     assert consumed.value == 3
@@ -86,7 +79,23 @@ async def test_opentelemetry_receives_the_messaging_metrics() -> None:
     assert {(each.attributes or {})["messaging.operation.type"] for each in calls} == {"receive", "settle"}
     slots = cast(list[NumberDataPoint], points["headrace.slots"])
     assert {(each.attributes or {})["headrace.slot.state"]: each.value for each in slots} == {"busy": 0, "free": 16}
+    single = {name: found[0].value for name, found in points.items() if isinstance(found[0], NumberDataPoint)}
+    assert single["headrace.leases.lost"] == 3
+    assert single["headrace.acks.refused"] == 2
+    assert single["headrace.store.unanswered_calls"] == 1
     provider.shutdown()
+
+
+def points_of(reader: InMemoryMetricReader) -> dict[str, Any]:
+    """Data points by the name of their metric."""
+    data = reader.get_metrics_data()
+    assert data is not None
+    return {
+        metric.name: list(metric.data.data_points)
+        for resource in data.resource_metrics
+        for scope in resource.scope_metrics
+        for metric in scope.metrics
+    }
 
 
 @pytest.fixture
@@ -172,8 +181,10 @@ def context(span: ReadableSpan) -> Any:
 
 def test_the_plain_producer_sends_its_context_too(exported: tuple[TracerProvider, InMemorySpanExporter]) -> None:
     provider, exporter = exported
+    reader = InMemoryMetricReader()
+    meters = MeterProvider([reader])
     with BlockingTestQueue(application()) as queue:
-        producer = TracedSyncProducer(SyncProducer(queue.store), provider)
+        producer = TracedSyncProducer(SyncProducer(queue.store), provider, meters)
         producer.enqueue("default", "send")
         producer.enqueue_many("default", [JobSpec("send")])
         with pytest.raises(Exception, match="does not exist"):
@@ -181,6 +192,12 @@ def test_the_plain_producer_sends_its_context_too(exported: tuple[TracerProvider
         producer.close()
         runs = queue.run_until_idle()
     assert ["traceparent" in run.job.headers for run in runs] == [True, True]
+    points = points_of(reader)
+    meters.shutdown()
+    (sent,) = cast(list[NumberDataPoint], points["messaging.client.sent.messages"])
+    assert (sent.value, (sent.attributes or {})["messaging.operation.type"]) == (2, "send")
+    durations = cast(list[HistogramDataPoint], points["messaging.client.operation.duration"])
+    assert {(each.attributes or {}).get("error.type"): each.count for each in durations} == {None: 2, "UnknownQueue": 1}
     last = exporter.get_finished_spans()[-1]
     assert dict(last.attributes or {})["error.type"] == "UnknownQueue"
     assert last.status.status_code == StatusCode.ERROR

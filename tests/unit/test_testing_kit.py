@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -242,6 +244,12 @@ def test_a_queue_that_cannot_start_leaves_no_thread() -> None:
 
 
 pytest_plugins = ["pytester"]
+
+
+def test_the_kit_needs_no_pytest() -> None:
+    hidden = "import sys; sys.modules['pytest'] = None; sys.modules['pytest_asyncio'] = None; import headrace.testing"
+    subprocess.run([sys.executable, "-c", hidden], check=True, timeout=60)
+
 
 APPLICATION = """
     import pytest

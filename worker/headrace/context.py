@@ -15,6 +15,11 @@ def current_run() -> Context | None:
     return _current.get()
 
 
+def log_fields(job: Job) -> dict[str, object]:
+    """Return what a log line about a job carries as ``extra``."""
+    return {"job_id": job.id, "queue": job.queue, "type": job.type, "attempt": job.attempt}
+
+
 def enter(run: Context) -> None:
     """Make ``run`` the current one of this task; workers do this."""
     _current.set(run)
@@ -23,19 +28,29 @@ def enter(run: Context) -> None:
 class Context:
     """One run of one job, given to its handler.
 
-    ``job``: the job. ``deadline``: when the run times out, on the clock of `time.monotonic`. ``cancelled``: the run is
-    no longer wanted (timed out, the worker stops, or the lease is lost): a plain function cannot be interrupted, so a
-    long one should look at it now and then. ``lost``: the job's lease is gone: the result of this run is refused and
-    another worker may run the job.
+    ``job``: the job. ``deadline``: when the run times out, on the clock of `time.monotonic`. ``lost``: the job's lease
+    is gone: the result of this run is refused and another worker may run the job.
     """
 
-    __slots__ = ("cancelled", "deadline", "job", "lost")
+    __slots__ = ("_unwanted", "_was_told", "deadline", "job", "lost")
 
     def __init__(self, job: Job, deadline: float) -> None:
         self.job = job
         self.deadline = deadline
-        self.cancelled = False
         self.lost = False
+        self._unwanted = False
+        self._was_told = False
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the run is no longer wanted: it timed out, the worker stops, or the lease is lost.
+
+        A plain function cannot be interrupted, so a long one should look at this now and then, and return: a run that
+        was told so does not count as a success. Timed out, it has failed; else it is handed back and runs again.
+        """
+        if self._unwanted:
+            self._was_told = True
+        return self._unwanted
 
     @property
     def attempt(self) -> int:
@@ -43,8 +58,11 @@ class Context:
         return self.job.attempt
 
     def remaining(self) -> float:
-        """Return the seconds left before the run times out; negative afterwards."""
-        return self.deadline - time.monotonic()
+        """Return the seconds left before the run times out; negative afterwards, when the run counts as timed out."""
+        left = self.deadline - time.monotonic()
+        if left <= 0:
+            self._was_told = True
+        return left
 
     def __repr__(self) -> str:
         return f"<Context of job {self.job.id!r} ({self.job.type}) in queue {self.job.queue!r}>"

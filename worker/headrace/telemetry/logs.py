@@ -7,7 +7,7 @@ import logging
 from datetime import UTC, datetime
 from typing import TextIO
 
-from headrace.context import current_run
+from headrace.context import current_run, log_fields
 
 TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
@@ -22,8 +22,7 @@ class RunFilter(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         """Complete the record; True always."""
         if (run := current_run()) is not None:
-            job = run.job
-            for name, value in (("job_id", job.id), ("queue", job.queue), ("type", job.type), ("attempt", job.attempt)):
+            for name, value in log_fields(run.job).items():
                 if name not in vars(record):
                     setattr(record, name, value)
         return True

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation, get_meter_provider
 
@@ -19,6 +19,19 @@ if TYPE_CHECKING:
     from headrace.worker.leases import Execution
 
 SYSTEM = {"messaging.system": "headrace"}
+
+
+class Described(NamedTuple):
+    """An instrument that several parts record; name and text have to agree."""
+
+    name: str
+    text: str
+
+
+CALLS = Described(
+    "messaging.client.operation.duration",
+    "Time of an enqueue, a claim or of recording outcomes.",
+)
 _SETTLED_BY = {"ack", "fail", "release", "park"}
 
 
@@ -30,12 +43,7 @@ class OpenTelemetryMetrics(NoMetrics):
         self._consumed = meter.create_counter(
             "messaging.client.consumed.messages", "{message}", "Jobs claimed, once per delivery."
         )
-        self._calls = meter.create_histogram(
-            "messaging.client.operation.duration",
-            "s",
-            "Time of a claim or of recording outcomes, as the worker sees it.",
-            explicit_bucket_boundaries_advisory=BUCKETS,
-        )
+        self._calls = meter.create_histogram(CALLS.name, "s", CALLS.text, explicit_bucket_boundaries_advisory=BUCKETS)
         self._durations = meter.create_histogram(
             "messaging.process.duration", "s", "Time that handlers ran.", explicit_bucket_boundaries_advisory=BUCKETS
         )

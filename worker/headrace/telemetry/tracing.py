@@ -7,12 +7,14 @@ child of its sender's span, which may be days old, but has a link to it.
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 from opentelemetry import propagate
+from opentelemetry.metrics import MeterProvider, get_meter_provider
 from opentelemetry.trace import Link, Span, SpanKind, StatusCode, Tracer, TracerProvider, get_current_span, get_tracer
 
 from headrace.app import App, Handler
@@ -20,7 +22,8 @@ from headrace.context import Context
 from headrace.control import Snooze
 from headrace.producer import Enqueued, JobSpec, Producer
 from headrace.sync_producer import SyncProducer
-from headrace.telemetry.otel import SYSTEM
+from headrace.telemetry.counts import BUCKETS
+from headrace.telemetry.otel import CALLS, SYSTEM
 
 
 def traced(app: App, provider: TracerProvider | None = None) -> App:
@@ -33,26 +36,30 @@ def traced(app: App, provider: TracerProvider | None = None) -> App:
 
 
 class TracedProducer:
-    """A `Producer` that makes a span ``send QUEUE`` for each call and sends its context along in the headers."""
+    """A `Producer` that makes a span ``send QUEUE`` for each call and sends its context along in the headers.
 
-    def __init__(self, producer: Producer, provider: TracerProvider | None = None) -> None:
+    It also counts ``messaging.client.sent.messages`` and records ``messaging.client.operation.duration``. Providers:
+    default the global ones.
+    """
+
+    def __init__(
+        self, producer: Producer, provider: TracerProvider | None = None, meters: MeterProvider | None = None
+    ) -> None:
         self._producer = producer
-        self._tracer = get_tracer("headrace", tracer_provider=provider)
+        self._sending = _Sending(provider, meters)
 
     async def enqueue(
         self, queue: str, type: str, payload: Any = None, *, headers: dict[str, str] | None = None, **options: Any
     ) -> Enqueued:
         """Put one job into ``queue``; see `Producer.enqueue`."""
-        with _send(self._tracer, queue) as span:
-            placed = await self._producer.enqueue(queue, type, payload, headers=_injected(headers), **options)
-            span.set_attributes({"messaging.message.id": placed.id, "headrace.job.type": type})
-        return placed
+        with self._sending.one(queue, type) as placed:
+            placed.append(await self._producer.enqueue(queue, type, payload, headers=_injected(headers), **options))
+        return placed[0]
 
     async def enqueue_many(self, queue: str, jobs: Iterable[JobSpec]) -> list[Enqueued]:
         """Put many jobs into ``queue``; see `Producer.enqueue_many`."""
-        with _send(self._tracer, queue) as span:
-            placed = await self._producer.enqueue_many(queue, _all_injected(jobs))
-            span.set_attribute("messaging.batch.message_count", len(placed))
+        with self._sending.many(queue) as placed:
+            placed += await self._producer.enqueue_many(queue, _all_injected(jobs))
         return placed
 
     async def aclose(self) -> None:
@@ -61,26 +68,26 @@ class TracedProducer:
 
 
 class TracedSyncProducer:
-    """A `SyncProducer` that makes a span ``send QUEUE`` for each call and sends its context along in the headers."""
+    """A `SyncProducer` that does what `TracedProducer` does."""
 
-    def __init__(self, producer: SyncProducer, provider: TracerProvider | None = None) -> None:
+    def __init__(
+        self, producer: SyncProducer, provider: TracerProvider | None = None, meters: MeterProvider | None = None
+    ) -> None:
         self._producer = producer
-        self._tracer = get_tracer("headrace", tracer_provider=provider)
+        self._sending = _Sending(provider, meters)
 
     def enqueue(
         self, queue: str, type: str, payload: Any = None, *, headers: dict[str, str] | None = None, **options: Any
     ) -> Enqueued:
         """Put one job into ``queue``; see `Producer.enqueue`."""
-        with _send(self._tracer, queue) as span:
-            placed = self._producer.enqueue(queue, type, payload, headers=_injected(headers), **options)
-            span.set_attributes({"messaging.message.id": placed.id, "headrace.job.type": type})
-        return placed
+        with self._sending.one(queue, type) as placed:
+            placed.append(self._producer.enqueue(queue, type, payload, headers=_injected(headers), **options))
+        return placed[0]
 
     def enqueue_many(self, queue: str, jobs: Iterable[JobSpec]) -> list[Enqueued]:
         """Put many jobs into ``queue``; see `Producer.enqueue_many`."""
-        with _send(self._tracer, queue) as span:
-            placed = self._producer.enqueue_many(queue, _all_injected(jobs))
-            span.set_attribute("messaging.batch.message_count", len(placed))
+        with self._sending.many(queue) as placed:
+            placed += self._producer.enqueue_many(queue, _all_injected(jobs))
         return placed
 
     def close(self) -> None:
@@ -91,16 +98,45 @@ class TracedSyncProducer:
 # ---- sending --------------------------------------------------------------------------------------------------------
 
 
-@contextmanager
-def _send(tracer: Tracer, queue: str) -> Iterator[Span]:
-    with tracer.start_as_current_span(
-        f"send {queue}", kind=SpanKind.PRODUCER, attributes=_attributes("send", queue)
-    ) as span:
-        try:
-            yield span
-        except Exception as error:
-            span.set_attribute("error.type", type(error).__qualname__)
-            raise
+class _Sending:
+    """Spans and metrics of calls that enqueue; the block of each puts the results into the list that it is given."""
+
+    def __init__(self, provider: TracerProvider | None, meters: MeterProvider | None) -> None:
+        self._tracer = get_tracer("headrace", tracer_provider=provider)
+        meter = (meters or get_meter_provider()).get_meter("headrace")
+        self._sent = meter.create_counter("messaging.client.sent.messages", "{message}", "Jobs sent.")
+        self._durations = meter.create_histogram(
+            CALLS.name, "s", CALLS.text, explicit_bucket_boundaries_advisory=BUCKETS
+        )
+
+    @contextmanager
+    def one(self, queue: str, type: str) -> Iterator[list[Enqueued]]:
+        with self._send(queue) as (span, placed):
+            yield placed
+            span.set_attributes({"messaging.message.id": placed[0].id, "headrace.job.type": type})
+
+    @contextmanager
+    def many(self, queue: str) -> Iterator[list[Enqueued]]:
+        with self._send(queue) as (span, placed):
+            yield placed
+            span.set_attribute("messaging.batch.message_count", len(placed))
+
+    @contextmanager
+    def _send(self, queue: str) -> Iterator[tuple[Span, list[Enqueued]]]:
+        attributes = _attributes("send", queue)
+        placed: list[Enqueued] = []
+        began = time.monotonic()
+        with self._tracer.start_as_current_span(f"send {queue}", kind=SpanKind.PRODUCER, attributes=attributes) as span:
+            try:
+                yield span, placed
+            except Exception as error:
+                attributes["error.type"] = type(error).__qualname__
+                span.set_attributes(attributes)
+                raise
+            finally:
+                self._durations.record(time.monotonic() - began, attributes)
+                if placed:
+                    self._sent.add(len(placed), attributes)
 
 
 def _injected(headers: dict[str, str] | None) -> dict[str, str]:
