@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from headrace.app import Handler
-from headrace.context import Context, enter
+from headrace.context import Context, enter, log_fields
 from headrace.envelope import decode_record
 from headrace.ids import decode_id
 from headrace.job import Job
@@ -135,7 +135,7 @@ class Executor:
             job_id = key[1:].hex()
         job = Job(job_id, batch.ref.queue, "", None, 0, 0, batch.ref.version, batch.ref.partition)
         execution = batch.open[key] = Execution(job, batch, settled, _NO_HANDLER, 0)
-        log.error("queue %s: job %s cannot be read and is dead: %s", job.queue, job.id, error)
+        log.error("queue %s: job %s cannot be read and is dead: %s", job.queue, job.id, error, extra=log_fields(job))
         self._settlements.end(execution, undecodable(error))
 
     def _unknown_type(self, execution: Execution) -> None:
@@ -308,6 +308,7 @@ class Executor:
                 execution.job.id,
                 execution.job.type,
                 execution.timeout_ms,
+                extra=log_fields(execution.job),
             )
 
     def _timed_out(self, execution: Execution) -> None:
