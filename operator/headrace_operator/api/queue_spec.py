@@ -194,13 +194,17 @@ class Scaling(ApiModel):
     model_config = ConfigDict(
         json_schema_extra=rules(
             (
-                "self.mode == 'Manual' || self.mode != oldSelf.mode || self.replicas == oldSelf.replicas",
-                "scaling.replicas counts only with scaling.mode Manual; set scaling.minReplicas, or mode Manual",
+                # Replicas that mode Manual or `kubectl scale` left behind may stay; nobody has to clean them up.
+                "self.mode == 'Manual' || self.replicas == 0 || "
+                "(oldSelf.hasValue() && self.replicas == oldSelf.value().replicas)",
+                "scaling.replicas counts only with scaling.mode Manual: set scaling.minReplicas instead and leave "
+                "replicas out, or set scaling.mode to Manual as well",
             ),
             (
-                "self.mode != 'Manual' || oldSelf.mode == 'Manual' || self.replicas > 0",
-                "scaling: a switch to mode Manual must carry scaling.replicas above 0; scale to 0 afterwards",
+                "!oldSelf.hasValue() || self.mode != 'Manual' || oldSelf.value().mode == 'Manual' || self.replicas > 0",
+                "a switch to scaling.mode Manual must carry scaling.replicas above 0; scale to 0 afterwards",
             ),
+            optionalOldSelf=True,
         )
     )
 
@@ -209,7 +213,12 @@ class Scaling(ApiModel):
         description="Backlog: minReplicas, at least one, whatever the backlog. Manual: replicas. Disabled: replicas of "
         "the Deployment are never written; it starts with 0.",
     )
-    replicas: int = Field(0, ge=0, le=10000, description="Worker Pods with mode Manual; `kubectl scale` sets it.")
+    replicas: int = Field(
+        0,
+        ge=0,
+        le=10000,
+        description="Worker Pods with mode Manual, the only one that it may be set with; `kubectl scale` sets it.",
+    )
     min_replicas: int = Field(0, ge=0, le=10000, description="Fewest worker Pods with mode Backlog.")
 
     def desired(self) -> int | None:

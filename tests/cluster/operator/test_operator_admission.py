@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.cluster.cluster import CommandError, LocalCluster
 from tests.cluster.operator.queues import API, Queues
@@ -33,6 +36,8 @@ REFUSED_AT_CREATION: list[tuple[str, dict[str, Any], list[str]]] = [
     ("pod variable", {"workers": {**APP, "env": [{"name": "POD_IP"}]}}, ["spec.workers.env", "choose other names"]),
     ("concurrency", {"workers": {**APP, "concurrency": 0}}, ["spec.workers.concurrency"]),
     ("quantity", {"workers": {**APP, "resources": {"requests": {"cpu": "much"}}}}, ["spec.workers.resources.requests"]),
+    ("replicas", {"scaling": {"replicas": 2}}, ["spec.scaling", "set scaling.minReplicas instead and leave replicas"]),
+    ("no replicas", {"scaling": {"mode": "Disabled", "replicas": 2}}, ["or set scaling.mode to Manual as well"]),
     ("promotion", {"promotion": "Maybe"}, ["spec.promotion", "Auto"]),
     ("deletion policy", {"deletionPolicy": "Delete"}, ["spec.deletionPolicy", "Retain"]),
     ("unknown field", {"mode": "LeaderOnly"}, ["mode"]),
@@ -67,6 +72,7 @@ def test_the_name_of_a_queue_leaves_room_for_the_names_made_from_it(queues: Queu
         ({"version": 2}, "spec.version may only grow .* set a higher version with the old number of partitions"),
         ({"queueName": "other"}, "spec.queueName cannot be changed, added or removed; create another Queue"),
         ({"scaling": {"replicas": 3}}, "scaling.replicas counts only with scaling.mode Manual"),
+        ({"scaling": {"mode": "Disabled", "replicas": 3}}, "scaling.replicas counts only with scaling.mode Manual"),
         ({"scaling": {"mode": "Manual"}}, "must carry scaling.replicas above 0"),
     ],
 )
@@ -76,13 +82,99 @@ def test_forbidden_change_is_refused(queues: Queues, change: dict[str, Any], mes
         queues.patch("emails", **change)
 
 
+REPLICAS = r"scaling\.replicas counts only with scaling\.mode Manual"
+
+
 def test_E7_kubectl_scale_of_a_backlog_queue_is_refused_with_a_message(queues: Queues) -> None:
+    scale = ("scale", "queue/emails", "--namespace", queues.namespace)
     queues.apply("emails")
-    with pytest.raises(CommandError, match=r"scaling\.replicas counts only with scaling\.mode Manual"):
-        queues.cluster.kubectl("scale", "queue/emails", "--replicas=3", "--namespace", queues.namespace)
+    for mode in ("Backlog", "Disabled"):
+        queues.patch("emails", scaling={"mode": mode})
+        with pytest.raises(CommandError, match=REPLICAS):
+            queues.cluster.kubectl(*scale, "--replicas=3")
     queues.patch("emails", scaling={"mode": "Manual", "replicas": 2})
-    queues.cluster.kubectl("scale", "queue/emails", "--replicas=0", "--namespace", queues.namespace)
-    assert queues.get("emails")["spec"]["scaling"]["replicas"] == 0
+    for replicas in (5, 0, 2):
+        queues.cluster.kubectl(*scale, f"--replicas={replicas}")
+        assert queues.get("emails")["spec"]["scaling"]["replicas"] == replicas
+    # Back to Backlog, with the replicas that are there: they may stay or go to 0, and no other number is taken.
+    queues.patch("emails", scaling={"mode": "Backlog"})
+    for refused in (1, 3):
+        with pytest.raises(CommandError, match=REPLICAS):
+            queues.cluster.kubectl(*scale, f"--replicas={refused}")
+    queues.cluster.kubectl(*scale, "--replicas=0")
+    with pytest.raises(CommandError, match=REPLICAS):
+        queues.cluster.kubectl(*scale, "--replicas=2")
+    with pytest.raises(ApiError, match=r"must carry scaling\.replicas above 0"):
+        queues.patch("emails", scaling={"mode": "Manual"})
+
+
+@pytest.mark.parametrize("how", [("--server-side",), ()], ids=["server-side", "client-side"])
+def test_E7_each_remedy_that_the_message_about_replicas_names_is_taken(queues: Queues, how: tuple[str, ...]) -> None:
+    def apply(**scaling: Any) -> dict[str, Any]:
+        spec = {"version": 1, "partitions": 4, "scaling": scaling}
+        body = {"apiVersion": API, "kind": "Queue", "metadata": {"name": "emails"}, "spec": spec}
+        where = ("--filename=-", "--namespace", queues.namespace)
+        queues.cluster.kubectl("apply", *how, *where, stdin=yaml.safe_dump(body))
+        found: dict[str, Any] = queues.get("emails")["spec"]["scaling"]
+        return found
+
+    for scaling in ({"replicas": 2}, {"mode": "Backlog", "replicas": 2}):
+        with pytest.raises(CommandError, match=REPLICAS):
+            apply(**scaling)
+    assert apply(minReplicas=2) == {"mode": "Backlog", "replicas": 0, "minReplicas": 2}
+    with pytest.raises(CommandError, match=REPLICAS):
+        apply(replicas=2)
+    assert apply(mode="Manual", replicas=2)["replicas"] == 2
+    # Whoever switches back without touching the other lines is not refused, then or later; nor is who cleans up.
+    assert apply(mode="Backlog", replicas=2)["replicas"] == 2
+    assert apply(mode="Backlog", replicas=2, minReplicas=1)["minReplicas"] == 1
+    queues.patch("emails", leaseSeconds=31)
+    assert apply(mode="Backlog") == {"mode": "Backlog", "replicas": 0, "minReplicas": 0}
+
+
+def test_E7_a_queue_of_an_older_schema_with_replicas_can_still_be_changed(
+    queues: Queues, cluster: LocalCluster
+) -> None:
+    """A rule that is newer than the object must not lock it."""
+    name = "queues.headrace.dev"
+    kind = ("apiextensions.k8s.io/v1", "CustomResourceDefinition", name)
+    current = cluster.get(*kind)
+    assert current is not None
+    older = copy.deepcopy(current["spec"]["versions"])
+    scaling = older[0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["scaling"]
+    del scaling["x-kubernetes-validations"]
+
+    def create() -> bool:
+        queues.apply("emails", scaling={"replicas": 2})
+        return True
+
+    def strict() -> bool:
+        with pytest.raises(CommandError, match=REPLICAS):
+            queues.apply("other", scaling={"replicas": 2})
+        return True
+
+    cluster.patch(*kind, None, {"spec": {"versions": older}})
+    try:
+        _until(cluster, create, CommandError)
+    finally:
+        cluster.patch(*kind, None, {"spec": {"versions": current["spec"]["versions"]}})
+    _until(cluster, strict, pytest.fail.Exception)
+    queues.patch("emails", leaseSeconds=31)
+    cluster.patch(API, "Queue", "emails", queues.namespace, {"status": {"replicas": 1}}, subresource="status")
+    queues.patch("emails", scaling={"minReplicas": 2})
+    assert queues.patch("emails", scaling={"replicas": 0})["spec"]["scaling"]["replicas"] == 0
+
+
+def _until(cluster: LocalCluster, check: Callable[[], bool], error: type[BaseException]) -> None:
+    """Wait until ``check`` passes: a changed definition takes effect a moment after it is written."""
+
+    def tried() -> bool:
+        try:
+            return check()
+        except error:
+            return False
+
+    cluster.wait_for(tried, what="the changed definition is in effect")
 
 
 def test_defaults_are_filled_in_by_the_api_server(queues: Queues) -> None:
