@@ -24,6 +24,7 @@ from headrace.topology import PartitionRef
 from tests.cluster.guard import Guard
 from tests.cluster.ports import free_ports
 from tests.cluster.processes import Component
+from tests.docs.blocks import blocks
 from tests.integration.worker.support import QUEUE, empty, eventually, only_job, put, queue, sizes
 from tests.services.redis import RedisServer, RedisServers, flavours
 
@@ -48,16 +49,22 @@ def start(server: RedisServer, prefix: str, tmp_path: Path, process_guard: Guard
     """Start a worker process by name; options are environment variables without HEADRACE_."""
     started: list[Component] = []
 
-    def start_worker(name: str, *arguments: str, url: str = server.url, **options: Any) -> Component:
+    def start_worker(
+        name: str,
+        *arguments: str,
+        url: str = server.url,
+        application: str = "tests.integration.worker.process_app:app",
+        **options: Any,
+    ) -> Component:
         variables = {"REDIS_URL": url, "PREFIX": prefix, "QUEUES": QUEUE, "WORKER_ID": name, "LEASE_MS": 500, **options}
         process = Component(
             name,
-            [sys.executable, "-m", "headrace", "worker", "run", "tests.integration.worker.process_app:app", *arguments],
+            [sys.executable, "-m", "headrace", "worker", "run", application, *arguments],
             log=tmp_path / f"{name}.log",
             guard=process_guard,
             env={
                 "PATH": os.environ["PATH"],
-                "PYTHONPATH": str(ROOT),
+                "PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}",
                 "TEST_FOLDER": str(tmp_path),
                 "TEST_WORKER": name,
                 **{f"HEADRACE_{key}": str(value) for key, value in variables.items()},
@@ -271,6 +278,22 @@ async def test_a_second_signal_ends_a_worker_at_once(store: Store, start: Start,
     worker.signal(signal.SIGTERM)
     assert await ended(worker) == 0
     assert await sizes(store) == {"ready": 1}
+
+
+async def test_QG2_J17_the_documented_plain_handler_that_returns_at_SIGTERM_is_handed_back(
+    store: Store, start: Start, tmp_path: Path
+) -> None:
+    page = next(block for block in blocks(ROOT / "docs" / "worker.md") if "ctx.cancelled" in block.text)
+    (tmp_path / "documented.py").write_text(page.text)
+    producer = await queue(store)
+    await put(producer, "report", [{"pages": 1000}], timeout=3600)
+    worker = start("only", "--grace-seconds", "0", application="documented:app")
+    await eventually(lambda: "page 0" in worker.log.read_text())
+    worker.signal(signal.SIGTERM)
+    assert await ended(worker) == 0
+    assert await sizes(store) == {"ready": 1}
+    back = await only_job(store)
+    assert (back.attempt, [entry.status for entry in back.history]) == (0, ["interrupted"])
 
 
 async def test_QG3_a_handler_that_does_not_end_is_told_by_exit_code_1(

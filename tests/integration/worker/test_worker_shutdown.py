@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -107,22 +109,64 @@ async def test_QG2_an_error_that_answers_the_interruption_costs_no_attempt_eithe
     assert (await only_job(store)).attempt == 0
 
 
-async def test_a_run_that_finishes_while_it_is_interrupted_counts(store: Store) -> None:
+async def test_QG2_a_coroutine_that_swallows_its_cancellation_is_handed_back(store: Store) -> None:
+    """Nobody can tell whether it finished: it runs again."""
     app, started = App(), list[Any]()
 
     @app.handler("job")
     async def job(ctx: Context, payload: Any) -> None:
         started.append(1)
-        try:
+        with contextlib.suppress(asyncio.CancelledError):
             await asyncio.sleep(60)
-        except asyncio.CancelledError:
-            return
 
     producer = await queue(store)
     await put(producer, "job", [None])
     async with working(app, store) as running:
         await eventually(lambda: started)
         assert (await running.stop(at_once=True)).clean
+    assert running.told.outcomes == {"interrupted": 1}
+    back = await only_job(store)
+    assert (back.attempt, [entry.status for entry in back.history]) == (0, ["interrupted"])
+
+
+async def test_QG2_a_plain_function_that_sees_the_end_and_returns_is_handed_back(store: Store) -> None:
+    app, started = App(), list[Any]()
+
+    @app.handler("job")
+    def job(ctx: Context, payload: Any) -> None:
+        started.append(1)
+        while True:
+            if ctx.cancelled:
+                return
+            time.sleep(0.005)
+
+    producer = await queue(store)
+    await put(producer, "job", [None])
+    async with working(app, store) as running:
+        await eventually(lambda: started)
+        assert (await running.stop(at_once=True)).clean
+    assert running.told.outcomes == {"interrupted": 1}
+    back = await only_job(store)
+    assert (back.attempt, [entry.status for entry in back.history]) == (0, ["interrupted"])
+
+
+async def test_QG2_a_plain_function_that_finishes_without_looking_has_succeeded(store: Store) -> None:
+    app, started, may_end = App(), list[Any](), threading.Event()
+
+    @app.handler("job")
+    def job(ctx: Context, payload: Any) -> None:
+        started.append(ctx.cancelled)
+        may_end.wait(20)
+
+    producer = await queue(store)
+    await put(producer, "job", [None])
+    async with working(app, store) as running:
+        await eventually(lambda: started)
+        running.worker.request_stop(at_once=True)
+        await eventually(lambda: all(run.withdrawn for run in running.worker._executor.running))
+        may_end.set()
+        assert (await running.task).clean
+    assert started == [False]
     assert running.told.outcomes == {"succeeded": 1}
     assert await empty(store)
 

@@ -98,6 +98,21 @@ async def test_J16_QB6_a_plain_function_is_told_of_its_timeout_and_keeps_its_slo
     assert order == ["told", "next"]
 
 
+async def test_QB6_a_function_that_sees_first_that_its_time_is_over_has_timed_out(store: Store) -> None:
+    app = App()
+
+    @app.handler("polite")
+    async def polite(ctx: Context, payload: Any) -> None:
+        while ctx.remaining() > 0:
+            time.sleep(0.005)  # the event loop does not move, so the worker's own timer comes later
+
+    producer = await queue(store)
+    await put(producer, "polite", [None], timeout=0.05, max_retries=0)
+    async with working(app, store) as running:
+        await eventually(lambda: running.told.outcomes)
+        assert running.told.outcomes == {"dead": 1}
+
+
 async def test_a_result_that_comes_after_the_timeout_does_not_count(store: Store) -> None:
     app = App()
 

@@ -166,7 +166,7 @@ class Executor:
         except BaseException as error:  # SystemExit and KeyboardInterrupt too: a handler must not end the worker
             self._ended(execution, error)
         else:
-            if execution.ending == Ending.NONE:
+            if execution.ending == Ending.NONE and not execution.was_told:
                 self._settlements.succeeded(execution)
             else:
                 self._ended(execution, None)
@@ -177,12 +177,12 @@ class Executor:
         enter(execution)
         try:
             error: BaseException | None = asyncio.CancelledError()
-            if not execution.cancelled:
+            if not execution.withdrawn:
                 context = contextvars.copy_context()
                 error = await self._loop.run_in_executor(
                     self._threads, context.run, _call_plain, handler.call, execution, execution.job.payload
                 )
-            if error is None and execution.ending == Ending.NONE:
+            if error is None and execution.ending == Ending.NONE and not execution.was_told:
                 self._settlements.succeeded(execution)
             else:
                 self._ended(execution, error)
@@ -190,16 +190,21 @@ class Executor:
             self._free(execution)
 
     def _ended(self, execution: Execution, error: BaseException | None) -> None:
-        """Record what follows a run that did not simply succeed; ``error`` None: it returned, but too late."""
+        """Record what follows a run that did not simply succeed.
+
+        ``error`` None: it returned after it was told to end, or saw that it is late. If it knew, its return does not
+        say that its work is done.
+        """
         if execution.state != State.RUNNING or execution.lost:
             return  # its outcome is recorded, or is no longer ours to tell
         job, handler = execution.job, execution.handler
-        if execution.ending == Ending.TIMEOUT:
+        late = execution.ending == Ending.NONE and error is None  # it saw that before the timer did
+        if late or execution.ending == Ending.TIMEOUT:
             self._timed_out(execution)
+        elif execution.ending == Ending.INTERRUPTED and (error is not None or execution.was_told):
+            self._settlements.end(execution, INTERRUPTED)
         elif error is None:
             self._settlements.succeeded(execution)
-        elif execution.ending == Ending.INTERRUPTED:
-            self._settlements.end(execution, INTERRUPTED)
         else:
             batch = execution.batch
             server_now = batch.server_now + round((time.monotonic() - batch.taken_at) * 1000)
@@ -269,7 +274,8 @@ class Executor:
         for execution in executions:
             if execution.lost or execution.state not in (State.WAITING, State.RUNNING):
                 continue
-            execution.lost = execution.cancelled = True
+            execution.lost = True
+            execution.withdraw()
             self._leases.drop(execution)
             lost.setdefault(execution.job.queue, []).append(execution)
             if execution.state == State.RUNNING:
@@ -316,8 +322,8 @@ class Executor:
         self._settlements.end(execution, after_timeout(execution.job, policy, execution.timeout_ms))
 
     def _tell_to_end(self, execution: Execution, why: Ending) -> None:
-        execution.cancelled = True
         execution.ending = why
+        execution.withdraw()
         task = execution.task
         # A plain function's task only waits for its thread: ending it would free a slot that is still in use.
         if task is None or not execution.handler.is_async:

@@ -83,12 +83,12 @@ class Execution(Context):
     )
 
     def __init__(self, job: Job, batch: Batch, settled: Settled, handler: Handler, timeout_ms: int) -> None:
+        # Not through the base class: a claim makes one per job.
         self.job = job
         self.deadline = self.check_at = _NEVER
+        self.lost = self._unwanted = self._was_told = False
         # Kept only where metrics are, see `measuring`.
         self.ended_at = _NEVER
-        self.cancelled = False
-        self.lost = False
         self.batch = batch
         self.settled = settled
         self.handler = handler
@@ -98,6 +98,20 @@ class Execution(Context):
         # Whether an earlier call with its outcome may have been applied: a refusal then proves no loss.
         self.resent = False
         self.task: Task[Any] | None = None
+
+    def withdraw(self) -> None:
+        """Let the handler see that its run is no longer wanted."""
+        self._unwanted = True
+
+    @property
+    def withdrawn(self) -> bool:
+        """Whether the run is no longer wanted, without telling the handler."""
+        return self._unwanted
+
+    @property
+    def was_told(self) -> bool:
+        """Whether the handler knows that its run is no longer wanted, or late: it looked, or it was cancelled."""
+        return self._was_told or (self._unwanted and self.handler.is_async)
 
     @property
     def seconds(self) -> float | None:
