@@ -119,18 +119,18 @@ class CountingMetrics(NoMetrics):
             if deadline == _NEVER:
                 series.unstarted += 1
                 continue
-            limit = run.timeout_ms / 1000
-            seconds = run.ended_at - deadline + limit
-            if seconds == _NEVER:
-                seconds = limit
+            started = deadline - run.timeout_ms / 1000
+            seconds = run.ended_at - started
+            if seconds == _NEVER:  # timed out, and its code goes on
+                seconds = deadline - started
             buckets[0 if seconds <= _FIRST else bisect_left(BUCKETS, seconds)] += 1
             total += seconds
             if not job.history:
                 if run.batch is not batch:
                     batch = run.batch
                     offset = batch.server_now / 1000 - batch.taken_at
-                due = job.run_at if job.run_at > job.created_at else job.created_at
-                delay = deadline - limit + offset - due / 1000
+                due, created = job.run_at, job.created_at
+                delay = started + offset - (due if due > created else created) / 1000
                 if delay < 0:
                     delay = 0.0
                 delay_buckets[0 if delay <= _FIRST else bisect_left(BUCKETS, delay)] += 1
