@@ -37,7 +37,7 @@ def _selected(name: str, wanted: list[str]) -> bool:
 
 def _scenario(name: str, setting: Setting) -> bool:
     started = time.process_time()
-    found = check(setting, limit=6_000_000)
+    found = check(setting, limit=2_000_000)
     verdict = found.violation or ("holds" if found.complete else "holds as far as the limit of states")
     print(f"{name:42} {found.states:9,} states {time.process_time() - started:6.1f} s  {verdict}", flush=True)
     if found.violation:

@@ -82,18 +82,23 @@ class _Stepped:
 
     async def next(self) -> _Request:
         """Return the next call it wants to make; fail if it ended instead."""
+        request = await self._wanted()
+        assert request is not None, f"the sequence ended before the model's: {self._task}"
+        return request
+
+    async def _wanted(self) -> _Request | None:
         wanted = asyncio.ensure_future(self._requests.get())
         async with asyncio.timeout(PATIENCE):
             await asyncio.wait([wanted, self._task], return_when=asyncio.FIRST_COMPLETED)
-        if not wanted.done():
-            wanted.cancel()
-            raise AssertionError(f"the sequence ended before the model's: {self._task}")
-        return wanted.result()
+        if wanted.done():
+            return wanted.result()
+        wanted.cancel()
+        return None
 
     async def ended(self) -> None:
-        """Wait for its end; an error of Headrace is an end like any other."""
-        async with asyncio.timeout(PATIENCE):
-            await asyncio.wait([self._task])
+        """Wait for its end, without another call; an error of Headrace is an end like any other."""
+        request = await self._wanted()
+        assert request is None, f"the model's sequence ended before {request}"
         error = self._task.exception()
         if error is not None and not isinstance(error, HeadraceError):
             raise error

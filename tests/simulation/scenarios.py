@@ -43,6 +43,7 @@ SMALL: dict[str, Setting] = {
     "edit while draining": Setting((A,), promoters=(((2, 1),),), edits=1),
     # Two promoters of one version with different partition counts.
     "two counts": Setting((A,), promoters=(((2, 2),), ((2, 1),)), keepers=1),
+    "two counts and an edit": Setting((), promoters=(((2, 1),), ((2, 2),)), edits=1, workers=0),
     "two creators": Setting((A,), first=None, promoters=(((1, 2),), ((1, 1),))),
     # A client sleeps between its tries for longer than completing waits: it is told that the outcome is unknown.
     "client oversleeps": Setting((A,), promoters=(((2, 1),),), oversleeps=True, budget=Budget(lost=1)),
@@ -61,7 +62,7 @@ SMALL: dict[str, Setting] = {
 LARGE: dict[str, Setting] = {
     "slow promoter of the second version": Setting((A,), promoters=(((2, 1),), ((2, 1), (3, 1)))),
     "slow promoter, other counts": Setting((A,), promoters=(((2, 2),), ((2, 1), (3, 1)))),
-    "two versions at once": Setting((A,), promoters=(((2, 2),), ((3, 1),)), finishes=True, budget=Budget(crashes=1)),
+    "two versions at once": Setting((A,), promoters=(((2, 2),), ((3, 1),))),
     "one id, 2 x 2 partitions, edits": Setting((MINE_0, MINE_1), first=(1, 2), promoters=(((2, 2),),), edits=1),
     "one id, two producers, three versions": Setting((MINE_0, MINE_1), promoters=(((2, 1), (3, 1)),)),
     "two workers, everything lost once": Setting(

@@ -49,12 +49,16 @@ def remove_calls(topology: Topology, number: int) -> tuple[Call, ...]:
 
 
 class PromoterState(NamedTuple):
-    """``task``: index into the versions to promote. ``at``: part of the sequence, ``step``: place within it."""
+    """``task``: index into the versions to promote. ``at``: part of the sequence, ``step``: place within it.
+
+    ``lost``: its write was refused just now.
+    """
 
     task: int = 0
     at: str = "read"
     topology: Topology | None = None
     step: int = 0
+    lost: bool = False
 
 
 class Promoter:
@@ -96,37 +100,41 @@ class Promoter:
         return tuple(Ref(number, partition) for partition in range(kept, partitions))
 
     def reply(self, local: PromoterState, call: Call, reply: Reply) -> PromoterState:
-        number, partitions = self.tasks[local.task]
         match local.at:
             case "read":
                 assert reply is None or isinstance(reply, Topology)
-                if reply is None:
-                    return local._replace(at="install", topology=Topology.created(number, partitions))
-                if reply.active == number and reply.partitions == partitions:
-                    return local._replace(at="finish", topology=reply)
-                if number <= reply.highest:
-                    return PromoterState(local.task + 1)
-                return local._replace(at="install", topology=reply.promoted(number, partitions))
+                surplus = self._surplus(reply, *self.tasks[local.task]) if reply and local.lost else ()
+                if surplus and self.rules.discard_surplus:
+                    return local._replace(at="discard", topology=reply)
+                return self._decided(local, reply)
             case "install":
-                last = local.step + 1 == partitions
+                last = local.step + 1 == self.tasks[local.task][1]
                 return local._replace(at="write", step=0) if last else local._replace(step=local.step + 1)
             case "write":
-                return local._replace(at="finish") if reply else local._replace(at="reread", topology=None)
+                if reply:
+                    return local._replace(at="finish", lost=False)
+                return PromoterState(local.task, lost=True)
             case "finish":
                 assert local.topology is not None
                 if local.step + 1 == len(finish_calls(local.topology)):
                     return PromoterState(local.task + 1)
                 return local._replace(step=local.step + 1)
-            case "reread":
-                assert isinstance(reply, Topology)
-                if self._surplus(reply, number, partitions) and self.rules.discard_surplus:
-                    return local._replace(at="discard", topology=reply)
-                return PromoterState(local.task)
             case _:
                 assert local.topology is not None
-                if local.step + 1 == len(self._surplus(local.topology, number, partitions)):
-                    return PromoterState(local.task)
+                if local.step + 1 == len(self._surplus(local.topology, *self.tasks[local.task])):
+                    return self._decided(local._replace(step=0), local.topology)
                 return local._replace(step=local.step + 1)
+
+    def _decided(self, local: PromoterState, current: Topology | None) -> PromoterState:
+        """Return where to go on with the topology that was read."""
+        number, partitions = self.tasks[local.task]
+        if current is None:
+            return local._replace(at="install", topology=Topology.created(number, partitions))
+        if current.active == number and current.partitions == partitions:
+            return local._replace(at="finish", topology=current)
+        if number <= current.highest:
+            return PromoterState(local.task + 1)
+        return PromoterState(local.task, "install", current.promoted(number, partitions))
 
     def unknown(self, local: PromoterState, call: Call) -> PromoterState | None:
         return None

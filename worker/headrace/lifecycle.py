@@ -33,8 +33,11 @@ async def promote(
     TopologyConflict (the version is active with another number of partitions, e.g. promoted by somebody else).
     """
     check_queue_name(queue)
+    lost = False
     while True:
         current = await store.read_topology(queue)
+        if lost and current is not None:
+            await _discard_surplus(store, current, version, partitions)
         if current is not None and current.is_promoted(version, partitions):
             await finish_promote(store, current)
             return current
@@ -47,7 +50,7 @@ async def promote(
         if await store.write_topology(current.epoch if current else 0, target):
             await finish_promote(store, target)
             return target
-        await _discard_surplus(store, queue, version, partitions)
+        lost = True
 
 
 async def finish_promote(store: Store, topology: Topology) -> None:
@@ -59,14 +62,13 @@ async def finish_promote(store: Store, topology: Topology) -> None:
             await store.mark(ref, topology)
 
 
-async def _discard_surplus(store: Store, queue: str, version: int, partitions: int) -> None:
+async def _discard_surplus(store: Store, winner: Topology, version: int, partitions: int) -> None:
     """Remove what this promoter installed in vain, if somebody else promoted the version, or one above it."""
-    winner = await store.read_topology(queue)
-    if winner is None or winner.highest < version:
+    if winner.highest < version:
         return
     kept = winner.versions[version].partitions if version in winner.versions else 0
     for number in range(kept, partitions):
-        await store.discard(PartitionRef(queue, version, number))
+        await store.discard(PartitionRef(winner.queue, version, number))
 
 
 async def configure(
