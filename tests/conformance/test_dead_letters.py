@@ -5,7 +5,20 @@ from headrace.lifecycle import promote
 from headrace.producer import Producer
 from headrace.stores.base import Store
 from tests.conformance.conftest import Complete
-from tests.conformance.steps import QUEUE, Worker, counts, created, enqueue, failures, ids, opened, ref, run_everything
+from tests.conformance.steps import (
+    QUEUE,
+    Worker,
+    counts,
+    created,
+    enqueue,
+    failures,
+    ids,
+    new,
+    opened,
+    ref,
+    run_everything,
+    settled,
+)
 
 
 async def kill(store: Store, *names: str, error: str = "boom") -> None:
@@ -67,14 +80,30 @@ async def test_V10_a_dead_letter_goes_to_the_active_version_and_the_old_one_comp
     assert await run_everything(store, topology) == ["a"]
 
 
-async def test_V10_a_live_job_of_the_same_id_is_not_disturbed(store: Store) -> None:
+async def test_V10_QD5_a_live_job_of_the_same_id_is_not_disturbed_and_the_letter_stays(store: Store) -> None:
     await created(store)
     await kill(store, "a")
-    await enqueue(store, "a")
+    await enqueue(store, new("a", payload="other work"))
     (dead,) = [each async for each in dead_jobs(store, QUEUE)]
     assert await retry_dead(Producer(store), store, dead) is False
-    assert ids(await Worker(store).claim()) == ["a"]
+    worker = Worker(store)
+    live = await worker.claim()
+    assert [opened(job).payload for job in live.jobs] == ["other work"]
+    assert (await counts(store)).dead == 1
+    assert await store.ack(ref(), settled(live)) == []
+    assert await retry_dead(Producer(store), store, dead) is True
+    assert ids(await worker.claim()) == ["a"]
     assert (await counts(store)).dead == 0
+
+
+async def test_QI1_QD5_of_two_letters_of_one_id_one_comes_back_at_a_time(store: Store) -> None:
+    await created(store)
+    for _ in range(2):
+        await kill(store, "a")
+    letters = [each async for each in dead_jobs(store, QUEUE)]
+    assert [await retry_dead(Producer(store), store, dead) for dead in letters] == [True, False]
+    left = [each.letter.letter async for each in dead_jobs(store, QUEUE)]
+    assert left == [letters[1].letter.letter]
 
 
 async def test_QI1_two_deaths_of_one_id_are_two_letters(store: Store) -> None:

@@ -100,14 +100,25 @@ def test_J19_an_action_needs_a_filter_and_consent(run: Run) -> None:
 
 
 def test_J19_dead_letters_are_put_back(run: Run) -> None:
-    assert run("dead", "retry", "emails", "--type", "send", "--yes") == (
-        0,
-        "2 enqueued, 0 were live already, 0 cannot be read and stay\n",
-        "",
-    )
+    assert run("dead", "retry", "emails", "--type", "send", "--yes") == (0, "2 enqueued\n", "")
     assert names(run) == ["c"]
     (version,) = json.loads(run("status", "emails", "-o", "json")[1])["versions"]
     assert (version["ready"], version["dead"]) == (2, 1)
+
+
+def test_QD5_a_letter_whose_id_is_live_is_kept_and_that_is_said(run: Run) -> None:
+    assert run("job", "enqueue", "emails", "send", '{"to": "another"}', "--id", "a")[0] == 0
+    code, out, err = run("dead", "retry", "emails", "--type", "send", "--yes")
+    assert (code, err) == (0, "")
+    assert out.splitlines()[0] == "1 enqueued"
+    assert "1 kept: a job with that id is live; retry again when it has ended, or delete the letter" in out
+    assert names(run) == ["a", "c"]
+
+
+def test_an_action_that_matches_nothing_says_so(run: Run) -> None:
+    for verb in ("retry", "delete"):
+        for consent in ("--yes", "--error="):
+            assert run("dead", verb, "emails", "--id", "nosuch", consent) == (0, "no dead letter matches\n", "")
 
 
 def test_J19_dead_letters_are_deleted(run: Run) -> None:

@@ -1,8 +1,8 @@
 """Dead letters of a queue, over all its versions and partitions: list, put back, delete.
 
-A letter is put back by enqueueing its job, under its id, into the active version, and then removing the letter. If that
-stops in between, the job lives and the letter is still there; doing it again removes the letter and adds nothing while
-the job lives.
+A letter is put back by enqueueing its job, under its id, into the active version, and then removing the letter. While
+another job of the id lives, the letter stays: it may hold other work. If that stops in between, the job lives and the
+letter is still there, to be deleted, or put back once more when the job has ended.
 """
 
 from __future__ import annotations
@@ -68,13 +68,15 @@ async def server_now(store: Store, queue: str) -> int:
 async def retry_dead(producer: Producer, store: Store, dead: DeadJob) -> bool | None:
     """Put one dead letter back into the active version, to run now with all its runs before it.
 
-    True: enqueued. False: its id is live again already; the letter is removed all the same. None: unreadable, left.
+    True: enqueued. False: a job of its id is live, and the letter stays. None: unreadable, it stays too.
     """
     if dead.job is None:
         return None
     placed = await producer.enqueue_record(dead.ref.queue, dead.id, dead.letter.record)
+    if placed.existing:
+        return False
     await store.remove_dead(dead.ref, [dead.letter.letter])
-    return not placed.existing
+    return True
 
 
 async def delete_dead(store: Store, dead: Iterable[DeadJob]) -> int:

@@ -36,6 +36,7 @@ ErrorOption = Annotated[str | None, typer.Option("--error", help="Only jobs whos
 AllOption = Annotated[bool, typer.Option("--all", help="All of them: needed if there is no filter.")]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Count only.")]
+_NONE = "no dead letter matches"
 LimitOption = Annotated[int, typer.Option("--limit", min=1, help="Jobs at most.")]
 
 
@@ -119,7 +120,14 @@ def retry(
         return Counter([await retry_dead(producer, store, dead) for dead in found])
 
     done = with_store(given, act)
-    print(f"{done[True]} enqueued, {done[False]} were live already, {done[None]} cannot be read and stay")
+    if not done.total():
+        print(_NONE)
+        return
+    print(f"{done[True]} enqueued")
+    if done[False]:
+        print(f"{done[False]} kept: a job with that id is live; retry again when it has ended, or delete the letter")
+    if done[None]:
+        print(f"{done[None]} kept: cannot be read by this version; export or delete them")
 
 
 @app.command("delete")
@@ -146,7 +154,8 @@ def delete(
     async def act(store: Store) -> int:
         return await delete_dead(store, await _matching(store, queue, wanted, limit, before))
 
-    print(f"{with_store(given, act)} deleted")
+    deleted = with_store(given, act)
+    print(f"{deleted} deleted" if deleted else _NONE)
 
 
 @app.command("export")
@@ -215,6 +224,9 @@ def _agreed(
     jobs = with_store(given, count)
     if dry_run:
         print(f"{jobs} dead letter(s) of queue {queue} would be affected")
+        return False
+    if not jobs:
+        print(_NONE)
         return False
     if not sys.stdin.isatty():
         fail(f"this would {verb} {jobs} dead letter(s); without a terminal give --yes, or --dry-run to count only")
