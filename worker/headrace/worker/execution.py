@@ -20,7 +20,7 @@ from headrace.job import Job
 from headrace.stores.base import Claim, Claimed, Settled, Store
 from headrace.worker.cancellation import cancel_all
 from headrace.worker.deadlines import Deadlines
-from headrace.worker.leases import Batch, Ending, Execution, LeaseTable, State
+from headrace.worker.leases import Batch, EndReason, Execution, LeaseTable, State
 from headrace.worker.metrics import Metrics
 from headrace.worker.outage import Reachability
 from headrace.worker.outcomes import (
@@ -32,12 +32,11 @@ from headrace.worker.outcomes import (
     undecodable,
 )
 from headrace.worker.policies import Policies
+from headrace.worker.repeats import Repeats
 from headrace.worker.settings import WorkerSettings
 from headrace.worker.settlements import Settlements
 
 log = logging.getLogger("headrace.worker")
-
-UNKNOWN_LOG_INTERVAL = 60.0
 
 
 class Executor:
@@ -73,7 +72,7 @@ class Executor:
         self._waiting: deque[Execution] = deque()
         self._checks: set[asyncio.Task[None]] = set()
         self._deadlines = Deadlines(self.running, self._expired)
-        self._unknown_logged: dict[str, float] = {}
+        self._unknown_types = Repeats()
         self._stopping = False
         self._in_doubt = 0
         self.on_free: Callable[[], None] | None = None
@@ -140,9 +139,7 @@ class Executor:
 
     def _unknown_type(self, execution: Execution) -> None:
         job = execution.job
-        now = time.monotonic()
-        if now - self._unknown_logged.get(job.type, float("-inf")) >= UNKNOWN_LOG_INTERVAL:
-            self._unknown_logged[job.type] = now
+        if self._unknown_types.tells(job.type):
             log.warning(
                 "queue %s: no handler here for type %r; its jobs wait for a worker that has one", job.queue, job.type
             )
@@ -166,7 +163,7 @@ class Executor:
         except BaseException as error:  # SystemExit and KeyboardInterrupt too: a handler must not end the worker
             self._ended(execution, error)
         else:
-            if execution.ending == Ending.NONE and not execution.was_told:
+            if execution.ending == EndReason.NONE and not execution.was_told:
                 self._settlements.succeeded(execution)
             else:
                 self._ended(execution, None)
@@ -182,7 +179,7 @@ class Executor:
                 error = await self._loop.run_in_executor(
                     self._threads, context.run, _call_plain, handler.call, execution, execution.job.payload
                 )
-            if error is None and execution.ending == Ending.NONE and not execution.was_told:
+            if error is None and execution.ending == EndReason.NONE and not execution.was_told:
                 self._settlements.succeeded(execution)
             else:
                 self._ended(execution, error)
@@ -198,10 +195,10 @@ class Executor:
         if execution.state != State.RUNNING or execution.lost:
             return  # its outcome is recorded, or is no longer ours to tell
         job, handler = execution.job, execution.handler
-        late = execution.ending == Ending.NONE and error is None  # it saw that before the timer did
-        if late or execution.ending == Ending.TIMEOUT:
+        late = execution.ending == EndReason.NONE and error is None  # it saw that before the timer did
+        if late or execution.ending == EndReason.TIMEOUT:
             self._timed_out(execution)
-        elif execution.ending == Ending.INTERRUPTED and (error is not None or execution.was_told):
+        elif execution.ending == EndReason.INTERRUPTED and (error is not None or execution.was_told):
             self._settlements.end(execution, INTERRUPTED)
         elif error is None:
             self._settlements.succeeded(execution)
@@ -279,7 +276,7 @@ class Executor:
             self._leases.drop(execution)
             lost.setdefault(execution.job.queue, []).append(execution)
             if execution.state == State.RUNNING:
-                self._tell_to_end(execution, Ending.LOST)
+                self._tell_to_end(execution, EndReason.LOST)
         self.notify_free()
         for queue, jobs in lost.items():
             self._metrics.leases_lost(queue, len(jobs))
@@ -298,12 +295,12 @@ class Executor:
         if execution.lost or execution.state != State.RUNNING:
             return
         plain = not execution.handler.is_async
-        if execution.ending == Ending.NONE:
-            self._tell_to_end(execution, Ending.TIMEOUT)
+        if execution.ending == EndReason.NONE:
+            self._tell_to_end(execution, EndReason.TIMEOUT)
             if not plain:
                 execution.check_at = now + self._grace
                 return
-        if execution.ending == Ending.TIMEOUT:
+        if execution.ending == EndReason.TIMEOUT:
             # A thread cannot be interrupted, and this coroutine ignored it: the run has failed all the same.
             self._timed_out(execution)
             if not plain and execution.task is not None:
@@ -321,7 +318,7 @@ class Executor:
         policy = self._policies.retry(execution.job, execution.handler)
         self._settlements.end(execution, after_timeout(execution.job, policy, execution.timeout_ms))
 
-    def _tell_to_end(self, execution: Execution, why: Ending) -> None:
+    def _tell_to_end(self, execution: Execution, why: EndReason) -> None:
         execution.ending = why
         execution.withdraw()
         task = execution.task
@@ -357,13 +354,13 @@ class Executor:
         Returns the number of handlers whose code goes on all the same.
         """
         for execution in list(self.running):
-            if execution.ending == Ending.NONE:
-                self._tell_to_end(execution, Ending.INTERRUPTED)
+            if execution.ending == EndReason.NONE:
+                self._tell_to_end(execution, EndReason.INTERRUPTED)
         await self.finish(timeout, asyncio.Event())
         for execution in self.running:
             if execution.lost or execution.state != State.RUNNING:
                 continue
-            if execution.ending == Ending.TIMEOUT:
+            if execution.ending == EndReason.TIMEOUT:
                 self._timed_out(execution)
             else:
                 self._settlements.end(execution, INTERRUPTED)

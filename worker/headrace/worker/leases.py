@@ -32,7 +32,7 @@ class State(IntEnum):
     OVER = 3
 
 
-class Ending(IntEnum):
+class EndReason(IntEnum):
     """Why the runtime told a handler to end."""
 
     NONE = 0
@@ -94,7 +94,7 @@ class Execution(Context):
         self.handler = handler
         self.timeout_ms = timeout_ms
         self.state = State.WAITING
-        self.ending = Ending.NONE
+        self.ending = EndReason.NONE
         # Whether an earlier call with its outcome may have been applied: a refusal then proves no loss.
         self.resent = False
         self.task: Task[Any] | None = None
