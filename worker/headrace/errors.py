@@ -101,6 +101,15 @@ class TopologyConflict(HeadraceError):
         self.current = current
 
 
+class TopologyUnreadable(HeadraceError, ValueError):
+    """The stored topology of a queue is damaged, or written by a newer Headrace; nothing was changed."""
+
+    def __init__(self, queue: str, problem: str) -> None:
+        super().__init__(f"queue {queue!r}: the stored topology cannot be read: {problem}")
+        self.queue = queue
+        self.problem = problem
+
+
 class QueueFull(HeadraceError):
     """The queue's length limit is reached; nothing was added."""
 
@@ -123,10 +132,14 @@ class QueueHeld(HeadraceError):
 
 
 class PayloadTooLarge(HeadraceError):
-    """A payload is larger than the limit; store it elsewhere and enqueue a reference to it."""
+    """A payload is larger than the limit; store it elsewhere and enqueue a reference to it.
 
-    def __init__(self, size: int, limit: int) -> None:
-        super().__init__(f"payload: {size} bytes are above the limit of {limit} bytes; enqueue a reference instead")
+    ``field`` names it, with the index of its job where there are several.
+    """
+
+    def __init__(self, size: int, limit: int, field: str = "payload") -> None:
+        super().__init__(f"{field}: {size} bytes are above the limit of {limit} bytes; enqueue a reference instead")
+        self.field = field
         self.size = size
         self.limit = limit
 
