@@ -117,7 +117,7 @@ class LeaseLock:
         self._configure = configure
         self._labels, self._annotations = dict(labels or {}), dict(annotations or {})
         self._client: kubernetes.client.ApiClient | None = None
-        self._running: set[threading.Thread] = set()
+        self._running: set[object] = set()
         self._begun = -math.inf
         self._limit = 0.0
 
@@ -168,7 +168,6 @@ class LeaseLock:
         """Return status and object: 200, 201 or 404. Everything else is raised."""
         what = self._what({"GET": "get", "POST": "create", "PUT": "update"}[method])
         write = method != "GET"
-        self._running = {thread for thread in self._running if thread.is_alive()}
         if self._running:
             # Its answer would be nobody's: the thread goes on after its caller has given up.
             if time.monotonic() - self._begun < 2 * self._limit or len(self._running) >= STUCK_CALLS:
@@ -200,8 +199,11 @@ class LeaseLock:
     async def _in_thread(self, work: Callable[[], T]) -> T:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
+        running = object()
+        self._running.add(running)
 
         def settle(result: T | None, error: BaseException | None) -> None:
+            self._running.discard(running)
             if future.done():
                 return
             if error is not None:
@@ -220,9 +222,7 @@ class LeaseLock:
             except RuntimeError:  # the loop has ended meanwhile
                 return
 
-        thread = threading.Thread(target=run, name=f"lease-{self.name}", daemon=True)
-        self._running.add(thread)
-        thread.start()
+        threading.Thread(target=run, name=f"lease-{self.name}", daemon=True).start()
         return await future
 
     def _request(

@@ -81,7 +81,8 @@ class MongoLock:
             COLLECTION,
             read_preference=ReadPreference.PRIMARY,
             read_concern=ReadConcern("majority"),
-            write_concern=WriteConcern(w="majority", j=True, wtimeout=round(call_timeout * 1000)),
+            # The time limit of a call goes to the server with it, and covers the wait for the majority.
+            write_concern=WriteConcern(w="majority", j=True),
         )
         self._indexed = False
 
