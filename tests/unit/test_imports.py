@@ -11,7 +11,7 @@ LIBRARY = ROOT / "worker" / "headrace"
 LAYERS = (
     ("app", "context", "control", "envelope", "errors", "ids", "job", "retry", "settings", "topology"),
     ("stores",),
-    ("lifecycle", "connection"),
+    ("job_spec", "lifecycle", "connection"),
     ("producer",),
     ("sync_producer", "dead_letters"),
     ("worker", "telemetry"),

@@ -18,6 +18,7 @@ from headrace import (
     App,
     Context,
     Dead,
+    InvalidInput,
     JobSpec,
     RetryPolicy,
     Snooze,
@@ -201,3 +202,14 @@ def test_the_plain_producer_sends_its_context_too(exported: tuple[TracerProvider
     last = exporter.get_finished_spans()[-1]
     assert dict(last.attributes or {})["error.type"] == "UnknownQueue"
     assert last.status.status_code == StatusCode.ERROR
+
+
+async def test_what_a_traced_producer_is_given_wrong_is_refused_as_without_traces() -> None:
+    async with TestQueue(application()) as queue:
+        producer = TracedProducer(queue.producer, TracerProvider())
+        wrong, number = cast(Any, ["a"]), cast(Any, 7)
+        with pytest.raises(InvalidInput, match="headers"):
+            await producer.enqueue("default", "send", headers=wrong)
+        for jobs in (wrong, number):
+            with pytest.raises(InvalidInput, match="JobSpec"):
+                await producer.enqueue_many("default", jobs)

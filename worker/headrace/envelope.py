@@ -54,12 +54,7 @@ def encode_body(
 
     Raises InvalidInput (field ``type``, ``payload``, ``max_retries``, ``timeout`` or ``headers``) or PayloadTooLarge.
     """
-    try:
-        name = type.encode() if isinstance(type, str) else b""
-    except UnicodeEncodeError:
-        name = b""
-    if not 1 <= len(name) <= MAX_TYPE_BYTES:
-        raise InvalidInput("type", "is empty, too long or not text", f"give 1 to {MAX_TYPE_BYTES} bytes of text")
+    name = _type_name(type)
     if isinstance(payload, bytes | bytearray | memoryview):
         flags, data = RAW_PAYLOAD, bytes(payload)
     else:
@@ -69,13 +64,11 @@ def encode_body(
             raise InvalidInput("payload", f"cannot be written as JSON ({error})", "give JSON values or bytes") from None
     if len(data) > max_payload_bytes:
         raise PayloadTooLarge(len(data), max_payload_bytes)
-    if max_retries is not None and not 0 <= max_retries <= MAX_RETRIES:
-        raise InvalidInput("max_retries", f"is {max_retries}", f"give 0 to {MAX_RETRIES}")
+    if max_retries is not None and not (_is_whole(max_retries) and 0 <= max_retries <= MAX_RETRIES):
+        raise InvalidInput("max_retries", f"is {max_retries!r}", f"give a whole number, 0 to {MAX_RETRIES}")
     if timeout_ms is not None and not 1 <= timeout_ms <= MAX_TIMEOUT_MS:
         raise InvalidInput("timeout", f"is {timeout_ms} ms", f"give 1 to {MAX_TIMEOUT_MS} ms")
-    extras = b""
-    if headers:
-        extras = _pack_headers(headers)
+    extras = b"" if headers is None else _pack_headers(headers)
     head = _BODY.pack(
         FORMAT,
         flags,
@@ -87,10 +80,31 @@ def encode_body(
     return b"".join((head, name, _SIZE.pack(len(extras)), extras, data))
 
 
+def _type_name(type: str) -> bytes:
+    remedy = f"give 1 to {MAX_TYPE_BYTES} bytes of text"
+    if not isinstance(type, str):
+        raise InvalidInput("type", f"is {type.__class__.__name__} and not text", remedy)
+    try:
+        name = type.encode()
+    except UnicodeEncodeError:
+        raise InvalidInput("type", "is not valid Unicode", remedy) from None
+    if not name:
+        raise InvalidInput("type", "is empty", remedy)
+    if len(name) > MAX_TYPE_BYTES:
+        raise InvalidInput("type", f"has {len(name)} bytes", remedy)
+    return name
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
 def _pack_headers(headers: dict[str, str]) -> bytes:
     problem, remedy = "are not a map of text to text", "give text for names and values"
     if not isinstance(headers, dict) or not all(isinstance(text, str) for pair in headers.items() for text in pair):
         raise InvalidInput("headers", problem, remedy)
+    if not headers:
+        return b""
     try:
         extras: bytes = msgpack.packb({"h": headers})
     except UnicodeEncodeError:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from headrace.envelope import MAX_PAYLOAD_BYTES, encode_body, record_body
+from headrace.envelope import MAX_PAYLOAD_BYTES, record_body
 from headrace.errors import (
     AccessDenied,
     HeadraceError,
@@ -33,10 +33,13 @@ from headrace.errors import (
     TopologyConflict,
     UnknownQueue,
 )
-from headrace.ids import check_id, encode_id, generate_id, partition_of
+from headrace.ids import encode_id, partition_of
+from headrace.job_spec import JobSpec, pack, pack_all
 from headrace.lifecycle import CLIENT_RETRY_MS
 from headrace.stores.base import LANE, Accepted, NewJob, Store
 from headrace.topology import PartitionRef, Topology, check_queue_name
+
+__all__ = ["Enqueued", "JobSpec", "Producer"]
 
 STEP_JOBS = 500
 """Jobs in one atomic step, so that a script stays within a few milliseconds."""
@@ -45,7 +48,6 @@ MAX_RETRY_SECONDS = CLIENT_RETRY_MS / 1000 - 0.5
 """Longest time a producer seeks the outcome of a step, with a margin below what completing a version waits."""
 
 _TOO_LATE = "the outcome of the step that carried them was not found out in time"
-_MAX_DELAY_MS = 100 * 366 * 24 * 3600 * 1000
 
 
 class Enqueued(NamedTuple):
@@ -59,20 +61,6 @@ class Enqueued(NamedTuple):
     version: int
     partition: int
     existing: bool
-
-
-@dataclass(frozen=True, slots=True)
-class JobSpec:
-    """One job of `Producer.enqueue_many`; the fields are the arguments of `Producer.enqueue`."""
-
-    type: str
-    payload: Any = None
-    id: str | None = None
-    run_at: datetime | float | None = None
-    delay: timedelta | float | None = None
-    max_retries: int | None = None
-    timeout: timedelta | float | None = None
-    headers: dict[str, str] | None = None
 
 
 @dataclass(slots=True)
@@ -122,6 +110,7 @@ class Producer:
         self._placing = 0
         self._idle = asyncio.Event()
         self._idle.set()
+        self._closed = False
 
     async def enqueue(
         self,
@@ -149,7 +138,9 @@ class Producer:
         store did not answer in time.
         """
         check_queue_name(queue)
-        job = self._packed(JobSpec(type, payload, id, run_at, delay, max_retries, timeout, headers))
+        spec = JobSpec(type, payload, id, run_at, delay, max_retries, timeout, headers)
+        job = _Pending(*pack(spec, self._max_payload_bytes))
+        self._check_open()
         placed: asyncio.Future[Enqueued] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(queue, []).append((job, placed))
         if queue not in self._senders:
@@ -159,11 +150,13 @@ class Producer:
     async def enqueue_many(self, queue: str, jobs: Iterable[JobSpec]) -> list[Enqueued]:
         """Put many jobs into ``queue``; the results stand in the order of ``jobs``. Errors as in `enqueue`.
 
-        All jobs are checked before the first is sent. The call is not atomic as a whole: if it ends in an error, some
-        jobs may be in the queue; with ids of their own they can be sent again.
+        All jobs are checked before the first is sent; the error of one names its index (``jobs[777].delay``). The call
+        is not atomic as a whole: if it ends in an error, some jobs may be in the queue; with ids of their own they can
+        be sent again.
         """
         check_queue_name(queue)
-        pending = [self._packed(spec) for spec in jobs]
+        pending = [_Pending(*packed) for packed in pack_all(jobs, self._max_payload_bytes)]
+        self._check_open()
         await self._place(queue, pending)
         return [job.result for job in pending if job.result is not None]
 
@@ -174,34 +167,22 @@ class Producer:
         """
         check_queue_name(queue)
         job = _Pending(id, NewJob(LANE + encode_id(id), 0, record_body(record)), given=True)
+        self._check_open()
         await self._place(queue, [job])
         if job.result is None:
             raise RuntimeError("a placed job has no result")
         return job.result
 
     async def aclose(self) -> None:
-        """Wait for calls under way and close the store."""
+        """Wait for calls under way and close the store; further calls raise HeadraceError. Idempotent."""
+        self._closed = True
         await asyncio.gather(*self._senders.values())
         await self._idle.wait()
         await self._store.close()
 
-    # ---- packing --------------------------------------------------------------------------------------------------
-
-    def _packed(self, spec: JobSpec) -> _Pending:
-        body = encode_body(
-            spec.type,
-            spec.payload,
-            headers=spec.headers,
-            max_retries=spec.max_retries,
-            timeout_ms=None if spec.timeout is None else _milliseconds("timeout", spec.timeout),
-            max_payload_bytes=self._max_payload_bytes,
-        )
-        if spec.id is None:
-            job_id, stored = generate_id()
-        else:
-            job_id = check_id(spec.id)
-            stored = encode_id(job_id)
-        return _Pending(job_id, NewJob(LANE + stored, _when(spec), body), spec.id is not None)
+    def _check_open(self) -> None:
+        if self._closed:
+            raise HeadraceError("this Producer is closed; make a new one")
 
     # ---- placing --------------------------------------------------------------------------------------------------
 
@@ -411,28 +392,3 @@ def _fail(jobs: Sequence[_Pending], error: HeadraceError) -> None:
         told.__cause__ = error
     for job in left:
         job.error = told if job.nonce else error
-
-
-def _milliseconds(field: str, value: timedelta | float) -> int:
-    seconds = value.total_seconds() if isinstance(value, timedelta) else value
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or seconds != seconds or seconds < 0:
-        raise InvalidInput(field, f"is {value!r}", "give a timedelta or a number of seconds, not negative")
-    ms = round(min(seconds * 1000, _MAX_DELAY_MS + 1))
-    if ms > _MAX_DELAY_MS:
-        raise InvalidInput(field, f"is {value!r}", "give at most 100 years")
-    return ms
-
-
-def _when(spec: JobSpec) -> int:
-    """Return the form that the store takes: 0 now, > 0 at that ms, < 0 after that many ms."""
-    if spec.run_at is not None and spec.delay is not None:
-        raise InvalidInput("run_at", "is given together with delay", "give one of the two")
-    if spec.delay is not None:
-        return -_milliseconds("delay", spec.delay)
-    if spec.run_at is None:
-        return 0
-    if isinstance(spec.run_at, datetime):
-        if spec.run_at.tzinfo is None:
-            raise InvalidInput("run_at", "is a datetime without a time zone", "give an aware datetime")
-        return max(1, round(spec.run_at.timestamp() * 1000))
-    return max(1, _milliseconds("run_at", spec.run_at))

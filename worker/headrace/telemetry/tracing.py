@@ -139,14 +139,18 @@ class _Sending:
                     self._sent.add(len(placed), attributes)
 
 
-def _injected(headers: dict[str, str] | None) -> dict[str, str]:
-    carrier = dict(headers or {})
+def _injected(headers: Any) -> Any:
+    if headers is not None and not isinstance(headers, dict):
+        return headers  # the producer refuses them, by name
+    carrier: dict[str, str] = dict(headers or {})
     propagate.inject(carrier)
     return carrier
 
 
-def _all_injected(jobs: Iterable[JobSpec]) -> list[JobSpec]:
-    return [replace(job, headers=_injected(job.headers)) for job in jobs]
+def _all_injected(jobs: Any) -> Any:
+    if not isinstance(jobs, Iterable):
+        return jobs
+    return [replace(job, headers=_injected(job.headers)) if isinstance(job, JobSpec) else job for job in jobs]
 
 
 # ---- processing -----------------------------------------------------------------------------------------------------
