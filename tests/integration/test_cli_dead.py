@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import pty
+import select
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -97,6 +103,45 @@ def test_J19_an_action_needs_a_filter_and_consent(run: Run) -> None:
             "",
         )
     assert names(run) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "code", "left"),
+    [("n\n", 2, ["a", "b", "c"]), ("\x03", 2, ["a", "b", "c"]), ("\x04", 2, ["a", "b", "c"]), ("y\n", 0, [])],
+    ids=["no", "Ctrl-C", "Ctrl-D", "yes"],
+)
+def test_J19_a_person_is_asked_and_may_decline(run: Run, answer: str, code: int, left: list[str]) -> None:
+    ended, shown = at_a_terminal(("dead", "delete", "emails", "--all"), "[y/N]:", answer)
+    assert (ended, "delete 3 dead letter(s) of queue emails?" in shown) == (code, True), shown
+    assert "Traceback" not in shown
+    assert names(run) == left
+
+
+def at_a_terminal(arguments: tuple[str, ...], prompt: str, answer: str) -> tuple[int, str]:
+    """Run the command with a terminal of its own, and type ``answer`` at the prompt; its exit code and its output."""
+    controller, terminal = pty.openpty()
+    run = "runpy.run_module('headrace', run_name='__main__')"
+    code = f"import fcntl, runpy, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); {run}"
+    with subprocess.Popen(
+        [sys.executable, "-c", code, *arguments],
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+        start_new_session=True,
+    ) as process:
+        os.close(terminal)
+        shown, ends, typed = "", time.monotonic() + 30, False
+        while time.monotonic() < ends:
+            if select.select([controller], [], [], 0.1)[0]:
+                try:
+                    shown += os.read(controller, 4096).decode()
+                except OSError:  # the terminal was closed by the last process that had it
+                    break
+            if prompt in shown and not typed:
+                os.write(controller, answer.encode())
+                typed = True
+        os.close(controller)
+        return process.wait(30), shown
 
 
 def test_J19_dead_letters_are_put_back(run: Run) -> None:

@@ -12,19 +12,26 @@ from headrace.cli import dead, job, topology, worker
 from headrace.cli.output import Exit
 from headrace.cli.status import status
 
-_USAGE = 2
+_INTERRUPTED = 130  # what Typer makes of a KeyboardInterrupt
 
 
 class _Group(TyperGroup):
-    """Usage errors end with code 1: 2 means that a person cancelled."""
+    """Usage errors end with code 1: 2 means that a person declined, or pressed Ctrl-C."""
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         try:
             return super().main(*args, **kwargs)
         except SystemExit as ending:
-            if ending.code == _USAGE:
-                raise SystemExit(Exit.ERROR) from None
-            raise
+            raise SystemExit(_exit_code(ending)) from None
+
+
+def _exit_code(ending: SystemExit) -> int:
+    cause = ending.__context__
+    if isinstance(cause, typer.Abort):
+        return Exit.CANCELLED
+    if isinstance(cause, typer.Exit):
+        return Exit.CANCELLED if cause.exit_code == _INTERRUPTED else cause.exit_code
+    return Exit.ERROR if ending.code else Exit.OK
 
 
 app = typer.Typer(
