@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from headrace.errors import HeadraceError, InvalidInput, StoreFull, StoreUnavailable, UnsupportedServer
 from headrace.stores import Store, open_store
 from headrace.stores.redis.urls import server_name
-from headrace_operator.api.queue_spec import QueueSpec
-from headrace_operator.kube import ApiError, Body, Kube, core
-from headrace_operator.observed import ConnectionProblem
+from headrace_operator.api.names import QueueKey
+from headrace_operator.api.queue_spec import REDIS_SCHEMES, QueueSpec
+from headrace_operator.kube import Kube
+from headrace_operator.observed import ConnectionProblem, QueueObject
 from headrace_operator.reasons import Finding, Reason
+from headrace_operator.secret_keys import SecretKey, Secrets
 
 DEFAULT_SECRET = "headrace-redis"  # noqa: S105  the name of a Secret
 DEFAULT_KEY = "url"
-SECRET_SECONDS = 60.0
-"""A Secret is read again after this time, and at once after a failure of its connection."""
-
-
-class SecretKey(NamedTuple):
-    """A key of a Secret."""
-
-    namespace: str
-    name: str
-    key: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +45,12 @@ class Connections:
         clock: Callable[[], float],
         open_url: Callable[[str], Store] = open_store,
     ) -> None:
-        self._kube = kube
+        self.secrets = Secrets(kube, clock)
         self._default_url = default_url
-        self._clock = clock
         self._open = open_url
         self._stores: dict[str, Store] = {}
         self._proven: set[str] = set()
         self._users: dict[str, str] = {}
-        self._secrets: dict[SecretKey, tuple[float, str | None]] = {}
 
     async def close(self) -> None:
         """Close all stores."""
@@ -76,35 +64,57 @@ class Connections:
 
         Raises ApiError and ApiUnavailable if the Secret cannot be read.
         """
-        secret, url = await self._source(namespace, spec)
-        if url is None:
-            where = f"Secret {namespace}/{secret.name}" if secret else f"Secret {namespace}/{DEFAULT_SECRET}"
-            what = f"has no key {secret.key!r}" if secret and await self._exists(secret) else "does not exist"
-            finding = Finding(Reason.SECRET_MISSING, f"{where} {what}; create it with the Redis URL")
-            return ConnectionProblem(finding, stalled=True)
+        source = await self._source(namespace, spec)
+        if isinstance(source, ConnectionProblem):
+            return source
+        url, secret, where = source
         try:
+            check_scheme(url)
             store = await self._use(uid, url)
         except InvalidInput as error:
-            return ConnectionProblem(Finding(Reason.INVALID_URL, str(error)), stalled=True)
+            finding = Finding(Reason.INVALID_URL, f"{where}: the URL {error.problem}; {error.remedy}")
+            return ConnectionProblem(finding, stalled=True)
         except HeadraceError as error:
-            if secret is not None:
-                self._secrets.pop(secret, None)
             return problem(error)
         if secret is not None:
             return Connected(store, server_name(url), (secret.name, secret.key), None)
         return Connected(store, server_name(url), None, url)
 
-    def failed(self, namespace: str, connected: Connected) -> None:
-        """Say that calls on a store failed: its Secret is read again, and the server proven again, next time."""
-        if connected.secret is not None:
-            self._secrets.pop(SecretKey(namespace, *connected.secret), None)
+    def failed(self, connected: Connected) -> None:
+        """Say that calls on a store failed: the server is proven again next time."""
         self._proven -= {url for url, store in self._stores.items() if store is connected.store}
+
+    def doubt(self, queue: QueueObject) -> None:
+        """Say that the connection of ``queue`` is of no use now: a correction of its Secret is noticed in seconds."""
+        secret = None if queue.spec is None else secret_of(queue.namespace, queue.spec)
+        if secret is None:
+            self.secrets.trust(queue.uid)
+        else:
+            self.secrets.doubt(queue.uid, QueueKey(queue.namespace, queue.name), secret)
+
+    def trust(self, queue: QueueObject) -> None:
+        """Say that the connection of ``queue`` works."""
+        self.secrets.trust(queue.uid)
 
     async def release(self, uid: str) -> None:
         """Say that the Queue with ``uid`` is gone."""
+        self.secrets.trust(uid)
         url = self._users.pop(uid, None)
         if url is not None:
             await self._close_unused(url)
+
+    async def _source(self, namespace: str, spec: QueueSpec) -> tuple[str, SecretKey | None, str] | ConnectionProblem:
+        """Return the URL, the Secret if it comes from one, and how a message names the place."""
+        if spec.connection is not None and spec.connection.url is not None:
+            return spec.connection.url, None, "spec.connection.url"
+        secret = secret_of(namespace, spec) or SecretKey(namespace, DEFAULT_SECRET, DEFAULT_KEY)
+        value = await self.secrets.read(secret)
+        if value.url is not None:
+            return value.url, secret, str(secret)
+        if spec.connection is None and self._default_url:
+            return self._default_url, None, "the URL that the operator was installed with"
+        text = f"Secret {secret.namespace}/{secret.name} {value.problem}"
+        return ConnectionProblem(Finding(Reason.SECRET_MISSING, text), stalled=True)
 
     async def _use(self, uid: str, url: str) -> Store:
         if url not in self._stores:
@@ -124,43 +134,27 @@ class Connections:
             self._proven.discard(url)
             await self._stores.pop(url).close()
 
-    async def _source(self, namespace: str, spec: QueueSpec) -> tuple[SecretKey | None, str | None]:
-        """Return the Secret, if the URL comes from one, and the URL, None if it is nowhere."""
-        connection = spec.connection
-        if connection is not None and connection.url is not None:
-            return None, connection.url
-        if connection is not None and connection.secret_ref is not None:
-            secret = SecretKey(namespace, connection.secret_ref.name, connection.secret_ref.key)
-            return secret, await self._read(secret)
-        secret = SecretKey(namespace, DEFAULT_SECRET, DEFAULT_KEY)
-        if (url := await self._read(secret)) is not None:
-            return secret, url
-        return None, self._default_url or None
 
-    async def _read(self, secret: SecretKey) -> str | None:
-        read_at, url = self._secrets.get(secret, (float("-inf"), None))
-        if url is not None and self._clock() - read_at < SECRET_SECONDS:
-            return url
-        body = await self._find(secret)
-        url = None
-        if body is not None and (encoded := body.get("data", {}).get(secret.key)):
-            try:
-                url = base64.b64decode(encoded, validate=True).decode().strip() or None
-            except (binascii.Error, UnicodeDecodeError):
-                url = None
-        self._secrets[secret] = (self._clock(), url)
-        return url
+def secret_of(namespace: str, spec: QueueSpec) -> SecretKey | None:
+    """Return the Secret that the URL of a Queue is looked for in first; None if the spec holds the URL."""
+    if spec.connection is None:
+        return SecretKey(namespace, DEFAULT_SECRET, DEFAULT_KEY)
+    reference = spec.connection.secret_ref
+    return None if reference is None else SecretKey(namespace, reference.name, reference.key)
 
-    async def _exists(self, secret: SecretKey) -> bool:
-        return await self._find(secret) is not None
 
-    async def _find(self, secret: SecretKey) -> Body | None:
-        try:
-            return await self._kube.find(f"{core('secrets', secret.namespace)}/{secret.name}")
-        except ApiError as error:
-            if error.status == 403:
-                return None  # an installation may allow only Secrets of certain names
-            raise
+def check_scheme(url: str) -> None:
+    """Raise InvalidInput unless ``url`` leads to a Redis that Pods can reach; it shows no part of the URL but that."""
+    scheme = re.match(r"[a-z][a-z0-9+.-]*(?=://)", url)
+    if scheme is None:
+        raise InvalidInput("url", "has no scheme", _REMEDY)
+    if scheme[0] in ("memory", "unix"):
+        raise InvalidInput("url", f"has the scheme {scheme[0]!r}, which leads to nothing outside of one Pod", _REMEDY)
+    if scheme[0] not in REDIS_SCHEMES:
+        raise InvalidInput("url", f"has the unknown scheme {scheme[0]!r}", _REMEDY)
+
+
+_REMEDY = f"use {', '.join(f'{scheme}://' for scheme in REDIS_SCHEMES[:-1])} or {REDIS_SCHEMES[-1]}://"
 
 
 def problem(error: HeadraceError) -> ConnectionProblem:

@@ -6,8 +6,9 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 
+from headrace_operator.api.names import QueueKey
 from headrace_operator.kube import ApiError, ApiUnavailable, Kube, queues
-from headrace_operator.reconciler import QueueKey, Reconciler
+from headrace_operator.reconciler import Reconciler
 from headrace_operator.workqueue import WorkQueue
 
 log = logging.getLogger("headrace.operator")

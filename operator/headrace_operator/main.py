@@ -97,8 +97,9 @@ async def run(settings: OperatorSettings, stop: asyncio.Event | None = None) -> 
                 raise RuntimeError(f"last full list {age:.0f} s ago, work late by {dispatcher.lateness:.0f} s")
 
         endpoint = f"http://{settings.health_host}:{settings.health_port}/healthz" if settings.health_port else None
+        secrets = connections.secrets.watch(dispatcher.add)
         stop, stop_watching = stop or asyncio.Event(), asyncio.Event()
-        parts = [asyncio.create_task(part) for part in (dispatcher.run(), workers.run(), stop.wait())]
+        parts = [asyncio.create_task(part) for part in (dispatcher.run(), workers.run(), secrets, stop.wait())]
         watching = asyncio.create_task(
             watch(
                 make_registry(dispatcher.add, healthy, partial(_stop_on_signals, stop)),

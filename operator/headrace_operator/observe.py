@@ -100,11 +100,11 @@ class Observer:
             async with asyncio.timeout(REDIS_SECONDS):
                 backend = await self._read(connected, queue, versions, owner)
         except TimeoutError:
-            self._connections.failed(queue.namespace, connected)
+            self._connections.failed(connected)
             text = f"redis {connected.endpoint} did not answer within {REDIS_SECONDS:g} s"
             return ConnectionProblem(Finding(Reason.UNREACHABLE, text)), None
         except HeadraceError as error:
-            self._connections.failed(queue.namespace, connected)
+            self._connections.failed(connected)
             return problem(error), None
         except ValueError as error:
             return ConnectionProblem(Finding(Reason.TOPOLOGY_UNREADABLE, str(error)), stalled=True), None

@@ -6,10 +6,9 @@ import logging
 import random
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
-from typing import NamedTuple
 
 from headrace.errors import HeadraceError
-from headrace_operator.api.names import OPERATOR
+from headrace_operator.api.names import OPERATOR, QueueKey
 from headrace_operator.apply import Applier, Outdated, Refused
 from headrace_operator.connection import Connections, problem
 from headrace_operator.events import Recorder
@@ -30,16 +29,6 @@ MEASURED_SECONDS = 30.0
 _DECISIONS = (Reason.AWAITING_PROMOTION, Reason.TOO_MANY_DRAINING)
 
 log = logging.getLogger("headrace.operator")
-
-
-class QueueKey(NamedTuple):
-    """Names one Queue."""
-
-    namespace: str
-    name: str
-
-    def __str__(self) -> str:
-        return f"{self.namespace}/{self.name}"
 
 
 async def _go_on(_: Step) -> None:
@@ -92,7 +81,7 @@ class Reconciler:
                 await self._forget(key)
                 return None
             seen, store = found
-            self._note(key, seen.queue)
+            await self._note(key, seen.queue)
             decision = plan(seen)
             # A loss is told before it is repaired: after a repair nothing shows it any more.
             if decision.data_loss and not await self._write_status(seen, decision, None):
@@ -124,6 +113,10 @@ class Reconciler:
 
     async def _settle(self, key: QueueKey, seen: Observed, decision: Plan, failure: Finding | None) -> float:
         """Write the status, tell events, and return the seconds until the next look."""
+        if decision.connection is not None:
+            self._connections.doubt(seen.queue)
+        else:
+            self._connections.trust(seen.queue)
         written = await self._write_status(seen, decision, failure)
         for event in _events(decision, failure):
             await self._recorder.tell(seen.queue, event)
@@ -157,10 +150,11 @@ class Reconciler:
         memory.measured_at = self._clock()
         return True
 
-    def _note(self, key: QueueKey, queue: QueueObject) -> None:
+    async def _note(self, key: QueueKey, queue: QueueObject) -> None:
         before = self._uids.get(key)
         if before is not None and before != queue.uid:
             self._memory.forget(before)
+            await self._connections.release(before)
         self._uids[key] = queue.uid
 
     async def _forget(self, key: QueueKey) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from headrace_operator.api.queue_spec import URL_PATTERN
 
 
 class OperatorSettings(BaseSettings):
@@ -36,9 +39,10 @@ class OperatorSettings(BaseSettings):
     @field_validator("default_redis_url")
     @classmethod
     def _without_credentials(cls, value: str) -> str:
-        if value and (not value.startswith(("redis://", "rediss://")) or "@" in value):
+        if value and ("@" in value or not re.match(URL_PATTERN, value)):
             raise ValueError(
-                "must be a redis:// or rediss:// URL without credentials, because every worker Pod gets it in its "
-                "environment; put a URL with credentials into a Secret headrace-redis in the namespaces of the Queues"
+                "must be a URL of a Redis (redis://, rediss://, redis+cluster://, redis+sentinel://) without "
+                "credentials, because every worker Pod gets it in its environment; put a URL with credentials into a "
+                "Secret headrace-redis in the namespaces of the Queues"
             )
         return value

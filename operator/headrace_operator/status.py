@@ -133,7 +133,10 @@ def _conditions(observed: Observed, plan: Plan, failure: Finding | None, loss_ep
     yield _condition("Ready", trouble or working, Finding(Reason.READY, _ready_message(observed)))
     stalled = plan.stalled or (failure if failure is not None and failure.reason is Reason.INVALID_WORKERS else None)
     under_way = None if stalled else trouble or working
-    yield _condition("Reconciling", under_way, Finding(Reason.SETTLED, "nothing is left to do"), bad="True")
+    settled = Finding(Reason.SETTLED, "nothing is left to do")
+    if stalled is not None:
+        settled = Finding(stalled.reason, "waits for a correction of what the condition Stalled names")
+    yield _condition("Reconciling", under_way, settled, bad="True")
     yield _condition("Stalled", stalled, Finding(Reason.SETTLED, "nothing is in the way"), bad="True")
     if observed.queue.spec is None:
         return

@@ -13,9 +13,8 @@ from typing import Any
 
 import kopf
 
-from headrace_operator.api.names import API_VERSION, GROUP
+from headrace_operator.api.names import API_VERSION, GROUP, QueueKey
 from headrace_operator.kube import load_configuration
-from headrace_operator.reconciler import QueueKey
 
 Add = Callable[[QueueKey], None]
 Body = Mapping[str, Any]

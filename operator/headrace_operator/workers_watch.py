@@ -14,9 +14,8 @@ from urllib.parse import urlencode
 import kubernetes.client
 import urllib3
 
-from headrace_operator.api.names import MANAGED_BY_LABEL, OPERATOR, QUEUE_LABEL
+from headrace_operator.api.names import MANAGED_BY_LABEL, OPERATOR, QUEUE_LABEL, QueueKey
 from headrace_operator.kube import deployments
-from headrace_operator.reconciler import QueueKey
 
 METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"

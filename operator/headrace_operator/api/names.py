@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 GROUP = "headrace.dev"
 API_VERSION = "v1alpha1"
 GROUP_VERSION = f"{GROUP}/{API_VERSION}"
@@ -32,6 +34,16 @@ RENDERED = f"{GROUP}/rendered"
 """Annotation on a worker Deployment: hash of what was applied."""
 
 EMPTY_BACKEND = "empty"
+
+
+class QueueKey(NamedTuple):
+    """Names one Queue object."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
 
 
 def queue_version_name(queue: str, version: int) -> str:

@@ -20,6 +20,10 @@ QUANTITY = (
 )
 Quantities = dict[str, int | Annotated[str, StringConstraints(pattern=QUANTITY)]]
 DAY_MS = 86_400_000
+REDIS_SCHEMES = ("redis", "rediss", "redis+cluster", "rediss+cluster", "redis+sentinel", "rediss+sentinel")
+"""Schemes of URLs that lead from any Pod to a Redis."""
+URL_PATTERN = r"^(redis|rediss)([+](cluster|sentinel))?://.+$"
+APP_PATTERN = r"^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*$"
 
 
 class SecretRef(ApiModel):
@@ -44,18 +48,22 @@ class Connection(ApiModel):
         None,
         description="Secret with the Redis URL. Workers get it as a mounted file. Takes URLs with credentials.",
     )
-    url: Annotated[str, StringConstraints(min_length=1, max_length=2048, pattern=r"^(redis|rediss)://.+$")] | None = (
-        Field(
-            None,
-            description="Redis URL without credentials, such as redis://redis.default.svc:6379/0.",
-            json_schema_extra=rules(
-                (
-                    "!self.contains('@')",
-                    "connection.url must not hold credentials; put the URL into a Secret and name it in "
-                    "connection.secretRef",
-                )
+    url: Annotated[str, StringConstraints(min_length=1, max_length=2048, pattern=URL_PATTERN)] | None = Field(
+        None,
+        description="Redis URL without credentials, such as redis://redis.default.svc:6379/0; a Redis Cluster "
+        "(redis+cluster://) or a primary behind Sentinels (redis+sentinel://) as well.",
+        json_schema_extra=rules(
+            (
+                f"self.matches('{URL_PATTERN}')",
+                f"connection.url must begin with {', '.join(f'{scheme}://' for scheme in REDIS_SCHEMES[:-1])} or "
+                f"{REDIS_SCHEMES[-1]}://, which every Pod can reach",
             ),
-        )
+            (
+                "!self.contains('@')",
+                "connection.url must not hold credentials; put the URL into a Secret and name it in "
+                "connection.secretRef",
+            ),
+        ),
     )
 
     @model_validator(mode="after")
@@ -132,8 +140,16 @@ class Workers(ApiModel):
     image: Annotated[str, StringConstraints(min_length=1, max_length=1024)] = Field(
         description="Image of the workers, with the application and the headrace package in it."
     )
-    app: Annotated[str, StringConstraints(max_length=512, pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")] | None = Field(
-        None, description="The application, module:attribute, run as `headrace worker run <app>`."
+    app: Annotated[str, StringConstraints(max_length=512, pattern=APP_PATTERN)] | None = Field(
+        None,
+        description="The application, module:attribute, run as `headrace worker run <app>`.",
+        json_schema_extra=rules(
+            (
+                f"self.matches('{APP_PATTERN}')",
+                "workers.app must be module:attribute, a Python module and the name of the App in it, such as "
+                "emails.handlers:app",
+            )
+        ),
     )
     command: Annotated[list[Argument], Field(min_length=1, max_length=64)] | None = Field(
         None,
@@ -235,6 +251,13 @@ class QueueSpec(ApiModel):
         None,
         description="Name of the queue in Redis, as producers use it. Unset: metadata.name. Cannot be changed, added "
         "or removed later.",
+        json_schema_extra=rules(
+            (
+                f"self.matches('{NAME_PATTERN}')",
+                "queueName must be lower-case letters, digits, '-' and '.', beginning and ending with a letter or "
+                "digit, such as mail.urgent",
+            )
+        ),
     )
     version: int = Field(
         ge=1,

@@ -11,6 +11,8 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.json_schema import model_json_schema
 
+from headrace_operator.api.base import RULES
+
 Schema = dict[str, Any]
 _DROPPED = {"title", "examples", "$defs"}
 
@@ -36,6 +38,8 @@ def _convert(node: Schema, definitions: dict[str, Schema]) -> Schema:
         return _int_or_string(choices, node)
 
     result: Schema = {key: value for key, value in node.items() if key not in _DROPPED}
+    if any(result.get("pattern", "\0") in rule["rule"] for rule in result.get(RULES, ())):
+        del result["pattern"]  # the rule says the same, with a message in words, and would not be looked at
     if "const" in result:
         result["enum"] = [result.pop("const")]
     for bound in ("Minimum", "Maximum"):

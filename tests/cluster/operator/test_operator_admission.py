@@ -20,18 +20,23 @@ REFUSED_AT_CREATION: list[tuple[str, dict[str, Any], list[str]]] = [
     ("version 0", {"version": 0}, ["spec.version", "greater than or equal to 1"]),
     ("no partition", {"partitions": 0}, ["spec.partitions", "greater than or equal to 1"]),
     ("too many partitions", {"partitions": 1025}, ["spec.partitions", "less than or equal to 1024"]),
-    ("queue name", {"queueName": "Emails!"}, ["spec.queueName"]),
+    ("queue name", {"queueName": "Emails!"}, ["spec.queueName", "must be lower-case letters, digits, '-' and '.'"]),
+    ("queue name's end", {"queueName": "emails-"}, ["spec.queueName", "beginning and ending with a letter or digit"]),
+    ("queue name's length", {"queueName": "a" * 64}, ["spec.queueName", "63"]),
     ("two connections", {"connection": {"url": "redis://r", "secretRef": {"name": "s"}}}, ["exactly one of secretRef"]),
     ("no connection", {"connection": {}}, ["spec.connection", "set exactly one of secretRef and url"]),
     ("password", {"connection": {"url": "redis://:p@r"}}, ["spec.connection.url", "put the URL into a Secret"]),
-    ("scheme", {"connection": {"url": "http://r"}}, ["spec.connection.url"]),
+    ("scheme", {"connection": {"url": "http://r"}}, ["spec.connection.url", "must begin with redis://, rediss://"]),
+    ("no server", {"connection": {"url": "memory://"}}, ["spec.connection.url", "which every Pod can reach"]),
+    ("socket", {"connection": {"url": "unix:///run/redis"}}, ["spec.connection.url", "or rediss+sentinel://"]),
+    ("cluster", {"connection": {"url": "redis+cluster://:p@r"}}, ["spec.connection.url", "must not hold credentials"]),
     ("retry", {"retry": {"baseMilliseconds": 9, "capMilliseconds": 8}}, ["spec.retry", "lower the one or raise"]),
     ("retries", {"retry": {"maxRetries": 1001}}, ["spec.retry.maxRetries", "less than or equal to 1000"]),
     ("strategy", {"retry": {"strategy": "random"}}, ["spec.retry.strategy", "exponential"]),
     ("no app", {"workers": {"image": "w"}}, ["spec.workers", "set exactly one of app"]),
     ("app and command", {"workers": {**APP, "command": ["x"]}}, ["spec.workers", "set exactly one of app"]),
     ("no image", {"workers": {"app": "a:b"}}, ["spec.workers.image"]),
-    ("app form", {"workers": {"image": "w", "app": "a.b"}}, ["spec.workers.app"]),
+    ("app form", {"workers": {"image": "w", "app": "a.b"}}, ["spec.workers.app", "must be module:attribute"]),
     ("our variable", {"workers": {**APP, "env": [{"name": "HEADRACE_QUEUES"}]}}, ["spec.workers.env", "choose other"]),
     ("pod variable", {"workers": {**APP, "env": [{"name": "POD_IP"}]}}, ["spec.workers.env", "choose other names"]),
     ("concurrency", {"workers": {**APP, "concurrency": 0}}, ["spec.workers.concurrency"]),
@@ -175,6 +180,13 @@ def _until(cluster: LocalCluster, check: Callable[[], bool], error: type[BaseExc
             return False
 
     cluster.wait_for(tried, what="the changed definition is in effect")
+
+
+@pytest.mark.parametrize(
+    "url", ["redis://r:1/2", "rediss://r", "rediss+cluster://a:1,b:2", "redis+sentinel://a/main/0"]
+)
+def test_urls_of_one_server_a_cluster_and_sentinels_are_taken(queues: Queues, url: str) -> None:
+    assert queues.apply("emails", connection={"url": url})["spec"]["connection"]["url"] == url
 
 
 def test_defaults_are_filled_in_by_the_api_server(queues: Queues) -> None:

@@ -149,8 +149,10 @@ def test_a_wrong_url_is_told_touches_nothing_and_recovers_by_itself(queues: Queu
     with pytest.raises(LookupError):
         queues.deployment("mail")
 
+    queues.secret("http://somewhere")
+    queues.wait("mail", "Stalled", "True", "InvalidURL", deadline=20)
     queues.secret(redis.url)
-    queues.wait("mail", deadline=60)
+    queues.wait("mail", deadline=20)
     assert jobs.known_topology(redis.url, name).active == 1
     queues.deployment("mail")
 
@@ -177,21 +179,43 @@ def test_an_outage_freezes_the_queue_and_ends_by_itself(queues: Queues, own_redi
 def test_a_missing_secret_is_told_and_recovers_by_itself(queues: Queues, redis: RedisServer) -> None:
     queues.apply("mail")
     problem = queues.wait("mail", "Stalled", "True", "SecretMissing")
-    assert f"Secret {queues.namespace}/headrace-redis does not exist; create it" in problem["message"]
+    said = f"Secret {queues.namespace}/headrace-redis does not exist; create it with the Redis URL under the key 'url'"
+    assert problem["message"] == said
+    waiting = queues.condition("mail", "Reconciling")
+    assert (waiting["status"], waiting["reason"]) == ("False", "SecretMissing")
+    assert waiting["message"] == "waits for a correction of what the condition Stalled names"
     queues.secret(redis.url)
-    queues.wait("mail", deadline=60)
+    queues.wait("mail", deadline=20)
 
     queues.apply("sms", connection={"secretRef": {"name": "headrace-redis", "key": "elsewhere"}})
     problem = queues.wait("sms", "Stalled", "True", "SecretMissing")
-    assert "has no key 'elsewhere'" in problem["message"]
+    assert f"Secret {queues.namespace}/headrace-redis has no key 'elsewhere'" in problem["message"]
 
 
-def test_a_url_that_cannot_be_used_is_told_without_its_password(queues: Queues) -> None:
-    queues.secret("mongodb://:secret-password@somewhere/0")
+@pytest.mark.parametrize(
+    ("url", "word"),
+    [
+        ("mongodb://:secret-password@somewhere/0", "has the unknown scheme 'mongodb'"),
+        ("memory://", "has the scheme 'memory', which leads to nothing outside of one Pod"),
+        ("unix:///run/redis.sock", "has the scheme 'unix'"),
+        ("secret-password:6379", "has no scheme"),
+        ("redis://:secret-password/x@somewhere/0", "cannot be parsed"),
+    ],
+)
+def test_a_url_that_cannot_be_used_is_told_without_its_password(
+    queues: Queues, redis: RedisServer, url: str, word: str
+) -> None:
+    queues.secret(url)
     queues.apply("mail")
     problem = queues.wait("mail", "Stalled", "True", "InvalidURL")
+    assert f"Secret {queues.namespace}/headrace-redis, key 'url': the URL {word}" in problem["message"]
     assert "use redis://" in problem["message"]
+    assert queues.condition("mail", "Ready")["status"] == "False"
+    queues.wait("mail", "ConnectionReady", "False", "InvalidURL")
     assert "secret-password" not in str(queues.get("mail"))
+    # A correction is noticed long before a Secret that works would be read again.
+    queues.secret(redis.url)
+    queues.wait("mail", deadline=20)
 
 
 def test_two_queues_of_one_name_conflict_and_the_loser_touches_nothing(

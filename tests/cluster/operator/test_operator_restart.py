@@ -14,10 +14,10 @@ from headrace.stores import open_store
 from headrace.stores.base import Store
 from headrace.topology import Topology
 from headrace_operator import steps
+from headrace_operator.api.names import QueueKey
 from headrace_operator.apply import Outdated
 from headrace_operator.observed import Observed
 from headrace_operator.planning import plan
-from headrace_operator.reconciler import QueueKey
 from tests.cluster.cluster import LocalCluster
 from tests.cluster.operator import jobs
 from tests.cluster.operator.inprocess import Killed, OperatorInTest

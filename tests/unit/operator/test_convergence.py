@@ -15,13 +15,14 @@ from headrace.producer import JobSpec, Producer
 from headrace.stores.base import Settled
 from headrace.stores.memory import MemoryStore
 from headrace_operator import steps
+from headrace_operator.api.names import QueueKey
 from headrace_operator.apply import Applier
 from headrace_operator.connection import Connections
 from headrace_operator.events import Recorder
 from headrace_operator.kube import Kube, queue_versions, queues
 from headrace_operator.memory import Memory
 from headrace_operator.observe import Observer
-from headrace_operator.reconciler import QueueKey, Reconciler
+from headrace_operator.reconciler import Reconciler
 from headrace_operator.steps import Step
 from tests.unit.operator.api_in_memory import ApiInMemory
 

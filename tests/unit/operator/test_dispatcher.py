@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import cast
 
+from headrace_operator.api.names import QueueKey
 from headrace_operator.dispatcher import Dispatcher
 from headrace_operator.kube import Kube
-from headrace_operator.reconciler import QueueKey, Reconciler
+from headrace_operator.reconciler import Reconciler
 from tests.unit.operator.api_in_memory import ApiInMemory
 
 KEY = QueueKey("ns", "mail")

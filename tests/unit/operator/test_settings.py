@@ -15,13 +15,16 @@ ROOT = Path(__file__).resolve().parents[3]
 
 def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEADRACE_WATCH_NAMESPACES", "a, b,")
-    monkeypatch.setenv("HEADRACE_DEFAULT_REDIS_URL", "redis://redis:6379/1")
-    settings = OperatorSettings()
-    assert settings.watch_namespaces == ("a", "b")
-    assert settings.default_redis_url == "redis://redis:6379/1"
+    for url in ("redis://redis:6379/1", "rediss+cluster://a:6379,b:6379", "redis+sentinel://a,b/mymaster/0"):
+        monkeypatch.setenv("HEADRACE_DEFAULT_REDIS_URL", url)
+        settings = OperatorSettings()
+        assert settings.watch_namespaces == ("a", "b")
+        assert settings.default_redis_url == url
 
 
-@pytest.mark.parametrize("url", ["redis://:secret-password@redis", "http://redis"])
+@pytest.mark.parametrize(
+    "url", ["redis://:secret-password@redis", "redis+cluster://:secret-password@a,b", "http://redis", "memory://"]
+)
 def test_a_default_url_with_credentials_is_refused_without_showing_it(
     monkeypatch: pytest.MonkeyPatch, url: str
 ) -> None:

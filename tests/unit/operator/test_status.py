@@ -76,7 +76,7 @@ def test_what_stalls_needs_somebody_and_is_not_under_way() -> None:
     status = status_of(observed(queue(0, 4), backend(V1), queue_version(1)))
     assert states(status) == {
         "Ready": ("False", "InvalidSpec"),
-        "Reconciling": ("False", "Settled"),
+        "Reconciling": ("False", "InvalidSpec"),
         "Stalled": ("True", "InvalidSpec"),
     }
     refused = status_of(well(), Finding(Reason.INVALID_WORKERS, "no such field"))
