@@ -6,7 +6,7 @@ import functools
 import sys
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -51,6 +51,59 @@ def test_objects_and_partials_are_recognised_by_what_they_call() -> None:
         "d": True,
         "e": False,
     }
+
+
+def test_a_decorator_without_parentheses_is_refused_with_what_to_write() -> None:
+    app: Any = App()
+    with pytest.raises(InvalidInput, match=r'write @app\.handler\("plain"\)'):
+        app.handler(plain)
+    with pytest.raises(InvalidInput, match="decorated without it"):
+        app.handler(functools.partial(plain))
+    assert app.handlers == {}
+
+
+def nothing() -> None: ...
+
+
+def one(payload: Any) -> None: ...
+
+
+def three(ctx: Context, payload: Any, more: Any) -> None: ...
+
+
+def named(*, ctx: Context, payload: Any) -> None: ...
+
+
+async def one_async(ctx: Context) -> None: ...
+
+
+bound: Any = functools.partial(cast(Any, plain), 1)
+
+
+@pytest.mark.parametrize("function", [nothing, one, three, named, one_async, bound], ids=str)
+def test_a_function_that_cannot_take_context_and_payload_is_refused(function: Any) -> None:
+    app = App()
+    with pytest.raises(InvalidInput, match=r"of 'send' cannot be called as function\(ctx, payload\)"):
+        app.handler("send")(function)
+    assert app.handlers == {}
+
+
+def test_functions_that_take_more_than_they_need_are_taken() -> None:
+    def anything(*given: Any, **more: Any) -> None: ...
+
+    def with_default(ctx: Context, payload: Any, tries: int = 3) -> None: ...
+
+    functions: list[Any] = [anything, with_default, print, max]
+    app = App()
+    for number, function in enumerate(functions):
+        app.handler(f"type-{number}")(function)
+    assert len(app.handlers) == len(functions)
+
+
+@pytest.mark.parametrize("timeout", ["5", True])
+def test_a_timeout_that_is_no_number_is_refused(timeout: Any) -> None:
+    with pytest.raises(InvalidInput, match="timeout: of 'send' is"):
+        App().handler("send", timeout=timeout)(plain)
 
 
 def test_a_second_handler_of_a_type_is_refused() -> None:

@@ -53,8 +53,16 @@ class App:
         """Register the decorated function, called as ``function(ctx, payload)``, for jobs of ``type``.
 
         ``timeout`` (seconds) and ``retry`` are defaults for jobs without a value of their own in queues without one.
-        Raises InvalidInput: a second handler of the type, a value out of range, or a worker that runs already.
+        Raises InvalidInput: a second handler of the type, a function that cannot be called so, a value out of range, or
+        a worker that runs already.
         """
+        if callable(type):
+            name = getattr(type, "__name__", "it")
+            raise InvalidInput(
+                "type",
+                f"is missing: {name} is decorated without it",
+                f'write @app.handler("{name}"), with the job type',
+            )
 
         def register(function: F) -> F:
             self._register(type, function, timeout, retry)
@@ -84,6 +92,9 @@ class App:
             raise InvalidInput("type", f"{type!r} is not a job type", "give 1 to 255 bytes of text")
         if not callable(function):
             raise InvalidInput("handler", f"of {type!r} is not callable", "decorate a function")
+        _check_signature(type, function)
+        if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, int | float)):
+            raise InvalidInput("timeout", f"of {type!r} is {timeout!r}", "give a number of seconds")
         timeout_ms = None if timeout is None else round(timeout * 1000)
         if timeout_ms is not None and not 1 <= timeout_ms <= MAX_TIMEOUT_MS:
             raise InvalidInput("timeout", f"of {type!r} is {timeout} s", f"give 0.001 to {MAX_TIMEOUT_MS // 1000} s")
@@ -99,6 +110,19 @@ class App:
             if type in self._handlers:
                 raise InvalidInput("type", f"{type!r} has a handler already", "register one handler for each type")
             self._handlers[type] = Handler(type, function, is_async, timeout_ms, retry)
+
+
+def _check_signature(type: str, function: HandlerFunction) -> None:
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return  # some builtins have none
+    try:
+        signature.bind(None, None)
+    except TypeError as error:
+        raise InvalidInput(
+            "handler", f"of {type!r} cannot be called as function(ctx, payload) ({error})", "let it take these two"
+        ) from None
 
 
 def load_app(name: str) -> App:
