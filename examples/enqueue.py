@@ -1,8 +1,11 @@
-"""The smallest producer: ``python -m examples.enqueue redis://127.0.0.1:6379/0``."""
+"""The smallest producer: ``python -m examples.enqueue redis://127.0.0.1:6379/0``.
+
+Its queue must exist: ``headrace topology promote greetings --version 1 --partitions 2``.
+"""
 
 import sys
 
-from headrace import SyncProducer
+from headrace import HeadraceError, SyncProducer
 
 
 def main(url: str) -> None:
@@ -12,4 +15,9 @@ def main(url: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    if len(sys.argv) != 2:
+        sys.exit("usage: python -m examples.enqueue URL, for example redis://127.0.0.1:6379/0")
+    try:
+        main(sys.argv[1])
+    except HeadraceError as error:
+        sys.exit(f"Error: {error}")

@@ -51,4 +51,6 @@ async def main(url: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: python -m examples.topology_migration URL, for example redis://127.0.0.1:6379/0")
     asyncio.run(main(sys.argv[1]))

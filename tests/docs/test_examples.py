@@ -70,6 +70,20 @@ def test_producer_and_handler(redis_url: str) -> None:
     assert [line.partition("!")[0] for line in greeted] == ["Hello Ada", "Hello Grace"]
 
 
+def test_the_producer_says_what_it_needs(redis_url: str) -> None:
+    for arguments, told in (
+        ((), "usage: python -m examples.enqueue URL, for example redis://127.0.0.1:6379/0\n"),
+        (
+            (redis_url,),
+            "Error: queue 'greetings' does not exist in this store; create it by applying a Queue object or "
+            "with `headrace topology promote greetings --version 1 --partitions N`\n",
+        ),
+    ):
+        command = [sys.executable, "-m", "examples.enqueue", *arguments]
+        ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+        assert (ran.returncode, ran.stdout, ran.stderr) == (1, "", told)
+
+
 def test_embedded_worker_in_memory() -> None:
     assert run("examples.embedded_worker") == "[0, 1, 4, 9, 16]\n"
 

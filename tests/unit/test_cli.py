@@ -102,6 +102,35 @@ def test_an_app_without_handlers_is_refused(run: Any, tmp_path: Path, monkeypatc
     assert "'empty_for_test:app' has no handlers" in err
 
 
+@pytest.mark.parametrize(
+    ("source", "told", "frames"),
+    [
+        ("def broken(:\n    pass\n", "SyntaxError: invalid syntax (broken_handlers.py, line 1)", 0),
+        ("import own_parts\n", "ModuleNotFoundError: No module named 'nowhere'", 2),
+        ("1 / 0\n", "ZeroDivisionError: division by zero", 1),
+        ("raise SystemExit(0)\n", "SystemExit: 0", 1),
+        (
+            "from headrace import App\napp = App()\n@app.handler('send')\ndef send(payload): ...\n",
+            "InvalidInput: handler: of 'send' cannot be called as function(ctx, payload)",
+            1,
+        ),
+    ],
+)
+def test_a_module_that_cannot_be_imported_is_told_with_its_own_frames(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, told: str, frames: int
+) -> None:
+    (tmp_path / "broken_handlers.py").write_text(source)
+    (tmp_path / "own_parts.py").write_text("import nowhere\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    code, out, err = run("worker", "run", "broken_handlers:app")
+    assert (code, out) == (1, "")
+    assert err.startswith(f"Error: app: importing 'broken_handlers' failed: {told}")
+    assert err.count("\n  File ") == max(frames, 1)  # a syntax error has a place, though no frame
+    assert all(word not in err for word in ("Traceback", "importlib", "typer", f"cli{os.sep}"))
+    assert str(tmp_path) in err
+
+
 def test_the_module_is_the_command() -> None:
     ran = subprocess.run([sys.executable, "-m", "headrace", "version"], capture_output=True, text=True, check=True)
     assert ran.stdout == version("headrace") + "\n"

@@ -11,9 +11,10 @@ from typing import Annotated, Any, NoReturn
 import typer
 from pydantic import ValidationError
 
-from headrace.app import App, load_app
+from headrace.app import App
+from headrace.cli.application import load
 from headrace.cli.output import Exit, PrefixOption, UrlFileOption, UrlOption, chosen, fail, report
-from headrace.errors import HeadraceError, InvalidInput
+from headrace.errors import HeadraceError
 from headrace.telemetry.logs import configure_logging
 from headrace.worker import Ending, Worker, WorkerSettings
 
@@ -76,13 +77,7 @@ def run(
     given = {name: value for name, value in given.items() if value is not None}
     try:
         settings = WorkerSettings(**given, **chosen(redis_url, redis_url_file, prefix))
-        # The application is looked for where the command is started, as `python -m` does.
-        sys.path.insert(0, os.getcwd())
-        loaded = load_app(application)
-        if not loaded.handlers:
-            raise InvalidInput(
-                "app", f"{application!r} has no handlers", "register at least one before the worker runs"
-            )
+        loaded = load(application)
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             ending = runner.run(_work(loaded, settings))
     except (ValidationError, HeadraceError) as error:
