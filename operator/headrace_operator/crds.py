@@ -71,6 +71,8 @@ def queue_crd() -> Crd:
             _column("Oldest", "date", ".status.oldestReadyAt"),
             _column("Workers", "integer", ".status.replicas"),
             _column("Age", "date", ".metadata.creationTimestamp"),
+            _column("Parked", "integer", ".status.depth.parked", wide=True),
+            _column("Dead", "integer", ".status.depth.dead", wide=True),
             _column("Draining", "string", '.status.conditions[?(@.type=="Draining")].status', wide=True),
             _column("Reason", "string", '.status.conditions[?(@.type=="Ready")].reason', wide=True),
         ],

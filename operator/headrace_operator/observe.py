@@ -28,6 +28,8 @@ from headrace_operator.reasons import Finding, Reason
 
 REDIS_SECONDS = 15.0
 """Longest time that reading one queue from Redis may take."""
+PARKED_PARTITIONS = 32
+"""Partitions, of the oldest versions first, whose parked jobs are asked for by type."""
 
 
 class Observer:
@@ -120,10 +122,11 @@ class Observer:
         marker = await connected.store.read_marker()
         topology = await connected.store.read_topology(queue.queue_name)
         counts = await _counts(connected.store, queue, _worth_counting(queue, versions, topology))
+        parked = await _parked(connected.store, queue, counts)
         alive = None
         if topology is not None and dict(topology.owner) != dict(owner):
             alive = await self._alive(topology.owner, owner)
-        return Backend(connected.endpoint, marker, topology, counts, alive, connected.secret, connected.url)
+        return Backend(connected.endpoint, marker, topology, counts, parked, alive, connected.secret, connected.url)
 
     async def _alive(self, theirs: Mapping[str, str], ours: Mapping[str, str]) -> bool | None:
         """Whether the Queue that owns the topology exists; None if it cannot be looked up from here."""
@@ -180,3 +183,20 @@ async def _counts(store: Store, queue: QueueObject, wanted: Mapping[int, int]) -
         for ref, count in zip(refs, await store.counts(refs), strict=True):
             counts.setdefault(ref.version, {})[ref.partition] = count
     return counts
+
+
+async def _parked(
+    store: Store, queue: QueueObject, counts: Mapping[int, Mapping[int, Counts]]
+) -> dict[int, dict[str, int]]:
+    refs = [
+        PartitionRef(queue.queue_name, version, number)
+        for version, partitions in sorted(counts.items())
+        for number, count in partitions.items()
+        if count.parked
+    ][:PARKED_PARTITIONS]
+    parked: dict[int, dict[str, int]] = {}
+    for ref, types in zip(refs, await asyncio.gather(*(store.parked(ref) for ref in refs)), strict=True):
+        of_version = parked.setdefault(ref.version, {})
+        for kind, jobs in types.items():
+            of_version[kind] = of_version.get(kind, 0) + jobs
+    return parked

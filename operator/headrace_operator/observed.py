@@ -100,6 +100,7 @@ class QueueVersionObject:
 class Backend:
     """The Redis of the queue, read within one pass. ``counts``: by version, then by partition number.
 
+    ``parked``: jobs whose type no worker knew, by version, then by type; of some partitions only if it is many.
     ``owner_alive``: whether the Queue that the topology names as its owner exists (None: not looked up).
     ``secret``: name and key of the Secret that the URL comes from, None if ``url`` may be shown.
     """
@@ -108,6 +109,7 @@ class Backend:
     marker: str | None
     topology: Topology | None
     counts: Mapping[int, Mapping[int, Counts]] = field(default_factory=dict)
+    parked: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
     owner_alive: bool | None = None
     secret: tuple[str, str] | None = None
     url: str | None = None

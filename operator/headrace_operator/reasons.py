@@ -43,6 +43,7 @@ class Reason(StrEnum):
     AWAITING_PROMOTION = "AwaitingPromotion"
     TOO_MANY_DRAINING = "TooManyDraining"
     DEAD_LETTERS_REMAIN = "DeadLettersRemain"
+    JOBS_PARKED = "JobsParked"
     WORKERS_CONFLICT = "WorkersConflict"
     INVALID_WORKERS = "InvalidWorkers"
     REPLICA_FAILURE = "ReplicaFailure"

@@ -175,7 +175,13 @@ class Reconciler:
 
 def _events(decision: Plan, failure: Finding | None) -> Iterator[Event]:
     """Yield what is worth an Event among the findings of a pass."""
-    findings = (decision.stalled, decision.connection, failure, decision.topology, decision.workers, decision.draining)
+    draining = decision.draining
+    if draining is not None and draining.reason is Reason.JOBS_PARKED:
+        draining = None  # told by what is parked
+    findings = (
+        *(decision.stalled, decision.connection, failure, decision.topology, decision.workers),
+        *(draining, decision.parked),
+    )
     for finding in dict.fromkeys(finding for finding in findings if finding is not None):
         if finding.reason in _DECISIONS:
             yield normal(finding.reason, finding.message)

@@ -97,6 +97,7 @@ def _facts(backend: Backend) -> dict[str, Any]:
             scheduled=sum(count.scheduled for count in counts),
             retry=sum(count.retry for count in counts),
             in_flight=sum(count.leased for count in counts),
+            parked=sum(count.parked for count in counts),
             dead=sum(count.dead for count in counts),
         ),
         "oldest_ready_at": datetime.fromtimestamp(min(oldest) // 1000, UTC) if oldest else None,

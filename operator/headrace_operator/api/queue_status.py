@@ -45,6 +45,7 @@ class Depth(StatusModel):
     scheduled: int = Field(0, description="Waiting for their time.")
     retry: int = Field(0, description="Waiting for their next run after a failure.")
     in_flight: int = Field(0, description="Running.")
+    parked: int = Field(0, description="Waiting for a worker that knows their type; none did so far.")
     dead: int = Field(0, description="Dead letters: failed for good, kept for a decision.")
 
 

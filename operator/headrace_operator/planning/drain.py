@@ -8,6 +8,7 @@ from headrace.lifecycle import undrained_reason
 from headrace.stores.base import Counts
 from headrace.topology import Topology
 from headrace_operator.observed import Backend
+from headrace_operator.planning.parked import unknown_types
 from headrace_operator.reasons import Finding, Reason, normal
 from headrace_operator.steps import CloseDrained, Complete, Settle, Step
 
@@ -32,7 +33,7 @@ def drain(backend: Backend, topology: Topology) -> tuple[list[Step], Finding | N
         if waiting is None:
             steps.append(Complete(version, event=told))
             continue
-        finding = finding or Finding(Reason(waiting), _message(version, counts, waiting))
+        finding = finding or _waits_for(version, counts, backend.parked.get(version, {}), waiting)
     if finding is None and topology.older:
         finding = Finding(Reason.CLIENTS_MAY_RETRY, f"v{topology.older[0]} is drained and being removed")
     return steps, finding
@@ -54,8 +55,10 @@ def next_look_ms(backend: Backend) -> int | None:
     soonest = 30_000
     for version in topology.older:
         for count in backend.counts.get(version, {}).values():
-            if count.live - count.scheduled - count.retry > 0 or count.state == "active":
+            if count.live - count.scheduled - count.retry - count.parked > 0 or count.state == "active":
                 return 1_500
+            if count.parked:
+                soonest = min(soonest, 5_000)
             if count.next_due_at is not None and count.live:
                 soonest = min(soonest, max(1_500, count.next_due_at - count.now))
         if undrained_reason(backend.counts.get(version, {})) in (None, "ClientsMayRetry"):
@@ -63,12 +66,20 @@ def next_look_ms(backend: Backend) -> int | None:
     return soonest
 
 
-def _message(version: int, counts: Mapping[int, Counts], waiting: str) -> str:
+def _waits_for(version: int, counts: Mapping[int, Counts], parked: Mapping[str, int], waiting: str) -> Finding:
     totals: dict[str, int] = {}
     for count in counts.values():
         for state, size in count.nonempty().items():
             totals[state] = totals.get(state, 0) + size
     held = ", ".join(f"{size} {state}" for state, size in totals.items()) or "no job"
+    if not parked:
+        return Finding(Reason(waiting), _message(version, counts, waiting, totals, held))
+    # Only these need somebody; as long as others are left as well, that can wait.
+    reason = Reason.JOBS_PARKED if set(totals) <= {"parked", "dead"} else Reason(waiting)
+    return Finding(reason, f"v{version} holds {held}; {unknown_types(parked)}")
+
+
+def _message(version: int, counts: Mapping[int, Counts], waiting: str, totals: Mapping[str, int], held: str) -> str:
     if waiting == Reason.DEAD_LETTERS_REMAIN:
         return f"v{version} holds {held}; replay or delete its dead letters"
     if waiting == Reason.CLIENTS_MAY_RETRY:

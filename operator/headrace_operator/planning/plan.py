@@ -12,6 +12,7 @@ from headrace.topology import Topology
 from headrace_operator.observed import Case, ConnectionProblem, Observed
 from headrace_operator.planning.claim import backend_accepted, backend_lost, backend_refused, ownership_refused
 from headrace_operator.planning.drain import drain, next_look_ms
+from headrace_operator.planning.parked import parked
 from headrace_operator.planning.promotion import promotion, spec_refused
 from headrace_operator.planning.restore import difference, restored
 from headrace_operator.planning.versions import failed_versions, keep_versions
@@ -28,8 +29,8 @@ class Plan:
     """Steps in order, and findings: why the connection, the topology or the workers are not as wanted.
 
     ``data_loss``: the data behind the connection is gone since the last pass; ``epoch_after`` is the epoch of the
-    topology that replaces it. ``draining``: what the oldest draining version waits for. ``look_ms``: when to look
-    again although nothing changed (None: at the ordinary interval).
+    topology that replaces it. ``draining``: what the oldest draining version waits for. ``parked``: jobs that no worker
+    knows. ``look_ms``: when to look again although nothing changed (None: at the ordinary interval).
     """
 
     steps: tuple[Step, ...] = ()
@@ -37,6 +38,7 @@ class Plan:
     topology: Finding | None = None
     workers: Finding | None = None
     draining: Finding | None = None
+    parked: Finding | None = None
     data_loss: bool = False
     epoch_after: int | None = None
     stalled: Finding | None = None
@@ -140,6 +142,7 @@ def _advance(case: Case) -> Plan:
         topology=finding,
         workers=in_the_way,
         draining=draining,
+        parked=parked(backend),
         stalled=hard,
         look_ms=1_000 if waits else next_look_ms(backend),
     )

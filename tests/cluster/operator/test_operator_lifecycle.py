@@ -152,6 +152,27 @@ def test_a_version_with_dead_letters_stays_and_says_so(queues: Queues, redis: Re
     queues.wait_versions("mail", {1: "Drained", 2: "Active"})
 
 
+def test_J15_jobs_of_a_type_that_no_worker_knows_are_shown_and_run_once_one_does(
+    queues: Queues, redis: RedisServer
+) -> None:
+    name = queues.queue_name("mail")
+    queues.apply("mail", workers=workers())
+    queues.wait("mail")
+    jobs.put(redis.url, name, ["early-1", "early-2"], "later")
+    queues.cluster.wait_for(lambda: queues.status("mail")["depth"]["parked"] == 2, 60, what="2 parked jobs")
+    queues.cluster.wait_for(lambda: "JobsParked" in queues.events("mail"), what="event JobsParked")
+    queues.patch("mail", version=2, partitions=2)
+    draining = queues.wait("mail", "Draining", "True", "JobsParked")
+    assert "v1 holds 2 parked; no worker knows the type 'later'; deploy a worker that does" in draining["message"]
+    assert queues.condition("mail", "Ready")["status"] == "True"
+    table = queues.cluster.kubectl("get", "queue", "mail", "--output=wide", "--namespace", queues.namespace)
+    assert "PARKED" in table.splitlines()[0].split()
+
+    queues.patch("mail", workers={"app": "tests.cluster.operator.workload:later_app"})
+    queues.wait_versions("mail", {1: "Completed", 2: "Active"}, deadline=60)
+    assert set(jobs.runs(redis.url, name)) == {"early-1@v1", "early-2@v1"}
+
+
 def test_promotion_waits_while_too_many_versions_drain(queues: Queues, redis: RedisServer) -> None:
     name = queues.queue_name("mail")
     queues.apply("mail", maxDrainingVersions=1)

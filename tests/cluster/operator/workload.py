@@ -19,6 +19,12 @@ def connection() -> redis.Redis:
     return redis.Redis.from_url(ConnectionSettings().store_url())
 
 
+later_app = App()
+"""Knows one type more than `app`: what is deployed when jobs of that type have come too early."""
+
+
+@later_app.handler("later")
+@later_app.handler("count")
 @app.handler("count")
 async def count(ctx: Context, payload: object) -> None:
     await connection().hincrby(f"runs:{ctx.job.queue}", f"{ctx.job.id}@v{ctx.job.version}", 1)

@@ -352,3 +352,44 @@ def test_an_active_version_that_drains_already_needs_a_higher_one() -> None:
     assert planned.stalled is not None
     assert planned.stalled.reason is Reason.TOPOLOGY_CONFLICT
     assert "set spec.version to 2" in planned.stalled.message
+
+
+UNKNOWN = "deploy a worker that does, or remove the jobs with `headrace type delete`"
+
+
+def test_a_drain_that_waits_for_parked_jobs_names_their_types_and_what_to_do() -> None:
+    def draining(types: dict[str, int], **given: int) -> Plan:
+        held = filled(V2_OVER_V1, v1=counts("draining", parked=2, **given))
+        seen = observed(
+            bumped(),
+            backend(V2_OVER_V1, counts=held, parked={1: types}),
+            queue_version(1, phase="Draining"),
+            queue_version(2, 8),
+        )
+        return plan(seen)
+
+    alone = draining({"mail.old": 8})
+    assert alone.draining == Finding(
+        Reason.JOBS_PARKED, f"v1 holds 8 parked; no worker knows the type 'mail.old'; {UNKNOWN}"
+    )
+    assert alone.look_ms == 5_000
+    # Jobs that run come first, but what waits beside them is said already.
+    both = draining({"mail.old": 8}, leased=1)
+    assert both.draining == Finding(
+        Reason.JOBS_REMAIN, f"v1 holds 4 leased, 8 parked; no worker knows the type 'mail.old'; {UNKNOWN}"
+    )
+    assert both.look_ms == 1_500
+    many = draining({f"t{number}" * 40: 1 for number in range(8)})
+    assert many.draining is not None
+    assert " and 5 more; deploy" in many.draining.message
+    assert len(many.draining.message) < 400
+
+
+def test_parked_jobs_of_the_active_version_are_told_in_the_same_words_while_their_number_grows() -> None:
+    said = set()
+    for jobs in (1, 7):
+        held = backend(V1, counts=filled(V1, v1=counts(parked=jobs)), parked={1: {"b": jobs, "a": 1}})
+        said.add(plan(observed(queue(), held, queue_version(1))).parked)
+    assert said == {
+        Finding(Reason.JOBS_PARKED, f"jobs wait apart because no worker knows the type 'a', 'b'; {UNKNOWN}")
+    }

@@ -59,6 +59,12 @@ def test_it_is_ready_while_an_older_version_drains() -> None:
     assert [(v.version, v.phase) for v in status.versions] == [(1, "Draining"), (2, "Active")]
 
 
+def test_parked_jobs_are_counted_apart() -> None:
+    held = filled(V1, v1=counts(ready=1, parked=3))
+    status = status_of(observed(queue(), backend(V1, counts=held), queue_version(1)))
+    assert status.depth == Depth(ready=4, parked=12)
+
+
 def test_without_a_connection_the_last_facts_stay() -> None:
     before = status_of(well())
     problem = Finding(Reason.UNREACHABLE, "no answer")
@@ -149,7 +155,7 @@ def test_a_patch_holds_what_changed_and_removes_what_is_gone() -> None:
     before = with_depth(ready=1).model_copy(update={"replicas": 3})
     after = with_depth(ready=2)
     assert patch(before, after) == {
-        "depth": {"ready": 2, "scheduled": 0, "retry": 0, "inFlight": 0, "dead": 0},
+        "depth": {"ready": 2, "scheduled": 0, "retry": 0, "inFlight": 0, "parked": 0, "dead": 0},
         "replicas": None,
     }
     assert patch(after, after) == {}
