@@ -1,5 +1,7 @@
 """Jobs of a type that nobody here knows wait for a worker that does."""
 
+from headrace.dead_letters import dead_jobs, retry_dead
+from headrace.producer import Producer
 from headrace.stores.base import MAX_CLAIM, Claim, Store, Unknown
 from tests.conformance.steps import Worker, created, enqueue, ids, new, opened, ref, settled, sizes
 
@@ -53,6 +55,46 @@ async def test_J2_a_job_that_is_not_ours_is_not_parked(store: Store) -> None:
     wrong = [Unknown(claim.jobs[0].key, b"other:1", "send"), Unknown(b"1zzz", claim.token, "send")]
     assert await store.park(ref(), wrong) == [0, 1]
     assert await sizes(store) == {"ready": 1, "leased": 1}
+
+
+async def test_J15_QD5_parked_jobs_of_a_type_become_dead_letters_and_nothing_is_lost(store: Store) -> None:
+    await created(store)
+    worker = Worker(store)
+    for job, kind in (("a", "x"), ("b", "x"), ("c", "xy"), ("d", "x")):
+        await enqueue(store, new(job, payload=job))
+        await store.park(ref(), unknown(await worker.claim(), kind))
+    assert await store.bury_parked(ref(), "x", 2) == 2
+    assert await sizes(store) == {"parked": 2, "dead": 2}
+    assert ref() in await store.parked_partitions(QUEUE)
+    assert await store.bury_parked(ref(), "x", 2) == 1
+    assert await store.bury_parked(ref(), "x", 2) == 0
+    assert await store.bury_parked(ref(), "nobody") == 0
+    assert await store.parked(ref()) == {"xy": 1}
+    letters = [each async for each in dead_jobs(store, QUEUE)]
+    assert sorted(each.id for each in letters) == ["a", "b", "d"]
+    first = letters[0].job
+    assert first is not None
+    assert (first.payload, first.attempt, first.last_error) == (first.id, 0, "no worker knows type x")
+    assert [entry.status for entry in first.history] == ["unknown type"]
+    assert await store.bury_parked(ref(), "xy") == 1
+    assert await store.parked_partitions(QUEUE) == {}
+    assert await sizes(store) == {"dead": 4}
+    await enqueue(store, "a")  # the id is free
+    assert ids(await worker.claim()) == ["a"]
+
+
+async def test_QD5_a_parked_job_that_became_a_dead_letter_can_be_put_back(store: Store) -> None:
+    await created(store)
+    await enqueue(store, "a")
+    await store.park(ref(), unknown(await Worker(store).claim()))
+    await store.bury_parked(ref(), "send")
+    (letter,) = [each async for each in dead_jobs(store, QUEUE)]
+    assert await retry_dead(Producer(store), store, letter) is True
+    assert await sizes(store) == {"ready": 1}
+
+
+async def test_nothing_is_parked_where_there_is_no_partition(store: Store) -> None:
+    assert await store.bury_parked(ref(5), "send") == 0
 
 
 async def test_V21_ten_thousand_unknown_jobs_do_not_hold_others_back(store: Store) -> None:

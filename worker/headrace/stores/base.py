@@ -190,6 +190,11 @@ def check_page(limit: int) -> None:
         raise InvalidInput("limit", f"is {limit}", f"ask for 1 to {MAX_BATCH} at once")
 
 
+def no_worker_knows(type: str) -> str:
+    """Return the error of a dead letter that was parked."""
+    return f"no worker knows type {type}"
+
+
 class Store(Protocol):
     """A backend. Errors: StoreUnavailable (outcome unknown), StoreFull (nothing applied), as in `headrace.errors`."""
 
@@ -358,6 +363,13 @@ class Store(Protocol):
 
     async def parked_partitions(self, queue: str) -> dict[PartitionRef, int]:
         """Return the partitions of the queue that hold parked jobs, with the time (ms) when one was parked last."""
+        ...
+
+    async def bury_parked(self, ref: PartitionRef, type: str, limit: int = MAX_UNPARK) -> int:
+        """Make at most ``limit`` (<= 1,000) parked jobs of this type dead letters; the number of them.
+
+        For a type that no worker will know again; it costs the jobs no attempt. Their error is `no_worker_knows`.
+        """
         ...
 
     # ---- dead letters ---------------------------------------------------------------------------------------------

@@ -31,6 +31,7 @@ from headrace.stores.base import (
     Release,
     Settled,
     Unknown,
+    no_worker_knows,
 )
 from headrace.stores.memory.changes import Changes
 from headrace.stores.memory.lanes import Lanes
@@ -353,16 +354,19 @@ class Partition:
         """Make at most MAX_UNPARK parked jobs of these types ready; the number of them."""
         freed = 0
         for kind in types:
-            parked = self._parked.get(kind, [])
-            taken, left = parked[: MAX_UNPARK - freed], parked[MAX_UNPARK - freed :]
-            for key in taken:
+            for key in (taken := self._take_parked(kind, MAX_UNPARK - freed)):
                 self._push(key)
             freed += len(taken)
-            if left:
-                self._parked[kind] = left
-            else:
-                self._parked.pop(kind, None)
         return freed
+
+    def bury_parked(self, kind: str, limit: int, now: int) -> int:
+        """Make at most ``limit`` parked jobs of a type dead letters; the number of them."""
+        for key in (taken := self._take_parked(kind, limit)):
+            changes = self._changes.setdefault(key[1:], Changes())
+            changes.suspect = False
+            changes.note("unknown type", now, b"", no_worker_knows(kind))
+            self._bury(key, now)
+        return len(taken)
 
     def parked(self) -> dict[str, int]:
         """Return how many jobs wait for each type."""
@@ -385,6 +389,12 @@ class Partition:
         """After leases ended early, hint at jobs that the in-flight limit held back."""
         if freed and self._limiter.limits.in_flight is not None and bool(self._lanes):
             self._news = self._news._replace(ready=True)
+
+    def _take_parked(self, kind: str, limit: int) -> list[bytes]:
+        parked = self._parked.pop(kind, [])
+        if left := parked[limit:]:
+            self._parked[kind] = left
+        return parked[:limit]
 
     def _push(self, key: bytes, *, head: bool = False) -> None:
         if self._lanes.push(key, head=head):

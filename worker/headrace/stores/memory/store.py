@@ -10,6 +10,7 @@ from typing import Literal
 
 from headrace.settings import QueueSettings
 from headrace.stores.base import (
+    MAX_UNPARK,
     TOMBSTONE_TTL_MS,
     Accepted,
     Claim,
@@ -303,6 +304,17 @@ class MemoryStore:
         """Return the partitions that hold parked jobs, with the time (ms) when one was parked last."""
         with self._data.lock:
             return dict(self._data.queue(queue).parked)
+
+    async def bury_parked(self, ref: PartitionRef, type: str, limit: int = MAX_UNPARK) -> int:
+        """Make parked jobs of this type dead letters; the number of them."""
+        check_page(limit)
+        with self._data.lock:
+            if (partition := self._live(ref)) is None:
+                return 0
+            dead = partition.bury_parked(type, limit, self._data.now())
+            if not partition.parked():
+                self._data.queue(ref.queue).parked.pop(ref, None)
+            return dead
 
     async def recover(self, ref: PartitionRef) -> int:
         """Return jobs with expired leases to ready; the number of them."""

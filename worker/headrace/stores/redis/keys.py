@@ -37,6 +37,7 @@ SCRIPT_KEYS: Final[dict[str, tuple[str, ...]]] = {
     "park": ("meta", "r0", "r1", "r2", "leased", "lease", "park"),
     "unpark": ("meta", "r0", "r1", "r2", "park"),
     "parked": ("park",),
+    "bury_parked": ("meta", "park", "jobs", "mut", "dead", "letters"),
     "dead_letters": ("dead", "letters"),
     "dead_remove": ("dead", "letters"),
     "install": ("meta", "r0", "r1", "r2", "suspects"),
@@ -53,6 +54,7 @@ HINT_KEYS: Final[dict[str, tuple[str, ...]]] = {
     "claim": ("hot", "due", "alarm"),
     "park": ("hot", "due", "parked"),
     "unpark": ("hot", "due", "parked"),
+    "bury_parked": ("parked",),
     "remove": ("hot", "due", "parked"),
     **dict.fromkeys(HINTED, ("hot", "due")),
 }

@@ -12,6 +12,7 @@ import msgpack
 from headrace.errors import InvalidInput, QueueFull, QueueHeld, StoreUnavailable
 from headrace.settings import partition_limits
 from headrace.stores.base import (
+    MAX_UNPARK,
     TOMBSTONE_TTL_MS,
     Accepted,
     Claim,
@@ -28,6 +29,7 @@ from headrace.stores.base import (
     check_batch,
     check_limit,
     check_page,
+    no_worker_knows,
 )
 from headrace.stores.redis.client import Argument, RedisClient
 from headrace.stores.redis.cluster import ClusterClient
@@ -303,6 +305,14 @@ class RedisStore:
         """Return the partitions that hold parked jobs, with the time (ms) when one was parked last."""
         flat = iter(await self._client.command("ZRANGE", self._keys.queue(queue, "parked"), 0, -1, "WITHSCORES"))
         return {_ref(queue, label): int(float(at)) for label, at in zip(flat, flat, strict=True)}
+
+    async def bury_parked(self, ref: PartitionRef, type: str, limit: int = MAX_UNPARK) -> int:
+        """Make parked jobs of this type dead letters; the number of them."""
+        check_page(limit)
+        dead, left = await self._run("bury_parked", ref, ref.label, type, no_worker_knows(type), limit)
+        if self._hints is not None and not left:
+            await self._hints.unparked(ref)
+        return int(dead)
 
     # ---- dead letters ---------------------------------------------------------------------------------------------
 

@@ -1,0 +1,30 @@
+-- BURY_PARKED: jobs that wait by type become dead letters, for a type that no worker will know again.
+--
+-- KEYS  1 meta hash, 2 park zset, 3 jobs hash, 4 mut hash, 5 dead zset, 6 dead letters hash
+--       standalone form also: 7 parked zset of the queue
+-- ARGV  1 label "version:partition", 2 type, 3 reason, 4 jobs at most, up to 1,000
+-- Returns {how many died, others are still parked (0/1)}
+-- Cost  O(jobs log n). Called by the command line, until the first is 0.
+local META, PARK, JOBS, MUT, DEAD, LETTERS = unpack(KEYS, 1, 6)
+local PARKED = KEYS[7]
+local LABEL, KIND = ARGV[1], ARGV[2]
+--@include clock
+--@include changes
+--@include bury
+
+local most = math.min(tonumber(ARGV[4]), 1000)
+local parked = redis.call('ZRANGEBYLEX', PARK, '[' .. KIND .. '\0', '(' .. KIND .. '\1', 'LIMIT', 0, most)
+if #parked > 0 then
+  local now = server_now(redis.call('HGET', META, 't'))
+  redis.call('ZREM', PARK, unpack(parked))
+  for _, member in ipairs(parked) do
+    local id = string.sub(member, #KIND + 3) -- after the type, a zero byte and the lane
+    local event = {suspect = 0, status = 'unknown type', now = now, token = '', error = ARGV[3]}
+    local facts = changed(redis.call('HGET', MUT, id), event)
+    bury(id, facts, now)
+  end
+  redis.call('HSET', META, 't', now)
+end
+local left = redis.call('EXISTS', PARK)
+if PARKED and left == 0 then redis.call('ZREM', PARKED, LABEL) end
+return {#parked, left}
