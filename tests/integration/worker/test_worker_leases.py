@@ -322,33 +322,6 @@ async def test_waiting_jobs_of_a_process_that_stood_still_are_checked_before_the
     assert len(not_to_run) == 1
 
 
-async def test_a_claim_in_doubt_for_longer_than_its_lease_gives_its_slots_back(store: Store) -> None:
-    app, runs = App(), list[Any]()
-
-    @app.handler("job")
-    async def job(ctx: Context, payload: Any) -> None:
-        runs.append(payload)
-
-    class AwayUntilTheSlotsAreFree:
-        def __bool__(self) -> bool:
-            return running.worker._claims._reserved > 0
-
-        def pop(self, _: int) -> Exception:
-            return StoreUnavailable("away")
-
-    producer = await queue(store)
-    faulty = Faulty(store)
-    faulty.after["claim"] = [StoreUnavailable("the answer is lost")]
-    faulty.before["resume"] = cast(Any, AwayUntilTheSlotsAreFree())
-    async with working(app, cast(Store, faulty), lease_ms=SHORT) as running:
-        await put(producer, "job", range(4))
-        # What the claim took is handed back when that is known at last: there may be other jobs in its slots.
-        await eventually(lambda: running.told.outcomes["succeeded"] == 4)
-        assert running.told.outcomes["handed_back"] >= 1
-        assert running.told.lost == 0
-    assert sorted(runs) == list(range(4))
-
-
 async def test_a_run_that_times_out_after_its_lease_was_lost_is_not_recorded(store: Store) -> None:
     app, may_end, started = App(), threading.Event(), list[Context]()
 

@@ -1,11 +1,18 @@
-"""The claim loop: free slots and hints in, leased jobs out."""
+"""The claim loop: free slots and hints in, leased jobs out.
+
+A claim reserves slots for what it may bring. When its answer is lost they serve other partitions, and what it took all
+the same gets the slots that are free when that is known; the rest is handed back. Until then, or until its leases must
+have ended, it counts against ``max_in_flight``.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from itertools import count
 
 from headrace.stores.base import Claim, Store
@@ -28,6 +35,13 @@ SPLIT_ABOVE = 32
 """Free slots above this are shared between two claims."""
 GATHER_SECONDS = 0.002
 """Claims for a few freed slots are at least this far apart, so that a busy worker asks for many jobs at once."""
+
+
+@dataclass(slots=True)
+class Doubt:
+    """A claim without an answer: it may have leased so many ``jobs``."""
+
+    jobs: int
 
 
 class Claims:
@@ -63,8 +77,11 @@ class Claims:
         self._on_gone = on_gone
         self._seq: Iterator[int] = count(1)
         self._reserved = 0
+        self._doubtful = 0
         self._suspect_asked = False
-        self._in_doubt: set[PartitionRef] = set()
+        self._in_doubt: Counter[PartitionRef] = Counter()
+        self._backoff = Backoff()
+        self._not_before = float("-inf")
         self._calls: set[asyncio.Task[None]] = set()
         self._open_calls = 0
         self._claimed_at = float("-inf")
@@ -82,7 +99,7 @@ class Claims:
         """Jobs that may be claimed now."""
         settings = self._settings
         places = settings.concurrency + settings.queue_buffer - self._executor.occupied
-        return min(places, settings.in_flight_limit - self._leases.held) - self._reserved
+        return min(places, settings.in_flight_limit - self._leases.held - self._doubtful) - self._reserved
 
     async def wait_for_capacity(self) -> None:
         """Wait until there is a free slot."""
@@ -107,6 +124,9 @@ class Claims:
             if free <= 0 or self._open_calls >= CLAIMS_AT_ONCE or not self.rotation:
                 self.cycled_at = time.monotonic()
                 await self._sleep(None, wanted=1)
+                continue
+            if (pause := self._not_before - time.monotonic()) > 0:
+                await self._sleep(pause, wanted=1)
                 continue
             pause = self._claimed_at + GATHER_SECONDS - time.monotonic()
             enough = min(self._settings.claim_limit, max(1, self._settings.concurrency // 4))
@@ -183,10 +203,13 @@ class Claims:
                 raise
             self._reachability.failed(f"claiming from partition {ref.label} of queue {ref.queue}", error)
             self._metrics.store_unavailable()
+            self._not_before = time.monotonic() + self._backoff.next()
             await self._resume(hints, ref, seq, limit, lease_ms)
             self._suspect_asked &= not suspect
             return
         self._reachability.answered()
+        self._backoff.reset()
+        self._not_before = float("-inf")
         self._settlements.confirm_acks(outbox, acks, range(len(acks)) if claim.gone else claim.refused)
         self._deliver(outbox, claim, lease_ms, taken_at)
         self._suspect_asked &= not suspect
@@ -202,13 +225,11 @@ class Claims:
         self._reserved -= limit
         self._close_call(hints)
 
-    def _deliver(
-        self, outbox: Outbox, claim: Claim, lease_ms: int, taken_at: float, *, hand_back: bool = False
-    ) -> None:
+    def _deliver(self, outbox: Outbox, claim: Claim, lease_ms: int, taken_at: float, places: int | None = None) -> None:
         if claim.jobs:
             renew_after_ms = self._settings.heartbeat_for(lease_ms)
             batch = Batch(outbox, claim.token, lease_ms, renew_after_ms, claim.now, taken_at)
-            self._executor.accept(batch, claim, hand_back=hand_back)
+            self._executor.accept(batch, claim, places=places)
             self._metrics.claimed(outbox.ref.queue, batch.open.values())
 
     def _close_call(self, hints: QueueHints) -> None:
@@ -220,18 +241,18 @@ class Claims:
     async def _resume(self, hints: QueueHints, ref: PartitionRef, seq: int, limit: int, lease_ms: int) -> None:
         """Find out what a claim without an answer took, before anything else is claimed from this partition.
 
-        Other partitions go on meanwhile. Its slots stay reserved until the leases it may have got have ended.
+        Other partitions go on meanwhile.
         """
-        self._in_doubt.add(ref)
+        self._in_doubt[ref] += 1
+        self._reserved -= limit
+        doubt = Doubt(limit)
+        self._doubtful += limit
         self._close_call(hints)
-        give_up = time.monotonic() + lease_ms / 1000
+        leases_end = asyncio.get_running_loop().call_later(lease_ms / 1000, self._settle_doubt, doubt)
         backoff = Backoff()
         try:
             while True:
                 await asyncio.sleep(backoff.next())
-                if limit and time.monotonic() >= give_up:
-                    self._reserved -= limit
-                    limit = 0
                 taken_at = time.monotonic()
                 try:
                     claim = await self._store.resume(ref, self._worker, seq, lease_ms)
@@ -241,9 +262,18 @@ class Claims:
                     continue
                 break
         finally:
-            self._reserved -= limit
-            self._in_doubt.discard(ref)
+            leases_end.cancel()
+            self._settle_doubt(doubt)
+            self._in_doubt[ref] -= 1
+            if not self._in_doubt[ref]:
+                del self._in_doubt[ref]
         self._reachability.answered()
-        self._deliver(self._settlements.outbox(ref), claim, lease_ms, taken_at, hand_back=limit == 0)
+        self._deliver(self._settlements.outbox(ref), claim, lease_ms, taken_at, places=max(0, self.capacity()))
         hints.add(ref)
+        self._notify()
+
+    def _settle_doubt(self, doubt: Doubt) -> None:
+        """Count its jobs no longer: it is known what they are, or their leases must have ended. Idempotent."""
+        self._doubtful -= doubt.jobs
+        doubt.jobs = 0
         self._notify()

@@ -85,8 +85,11 @@ class Executor:
 
     # ---- taking jobs ------------------------------------------------------------------------------------------------
 
-    def accept(self, batch: Batch, claim: Claim, *, hand_back: bool = False) -> None:
-        """Start the jobs of a claim, or let them wait for slots; ``hand_back``: there are no slots for them."""
+    def accept(self, batch: Batch, claim: Claim, *, places: int | None = None) -> None:
+        """Start the jobs of a claim, or let them wait for slots.
+
+        ``places`` (None: for all of them): how many find a slot or a place in the buffer; the others are handed back.
+        """
         queue = self._policies.of(batch.ref.queue)
         now = time.monotonic()
         in_doubt = batch.held_until <= now
@@ -114,10 +117,11 @@ class Executor:
             execution = batch.open[claimed.key] = Execution(job, batch, settled, handler, timeout_ms)
             ready.append(execution)
         self._leases.add(batch)
-        if self._stopping or hand_back:
-            for execution in ready:
-                self._settlements.end(execution, NOT_STARTED)
-        elif in_doubt:
+        kept = 0 if self._stopping else len(ready) if places is None else places
+        for execution in ready[kept:]:
+            self._settlements.end(execution, NOT_STARTED)
+        del ready[kept:]
+        if in_doubt and ready:
             self._check(ready)
         else:
             for execution in ready:
