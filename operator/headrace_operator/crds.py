@@ -63,6 +63,7 @@ def queue_crd() -> Crd:
         (QueueSpec, QueueStatus),
         [
             _column("Ready", "string", '.status.conditions[?(@.type=="Ready")].status'),
+            _column("Paused", "string", '.status.conditions[?(@.type=="Paused")].status'),
             _column("Version", "integer", ".spec.version"),
             _column("Active", "integer", ".status.activeVersion"),
             _column("Parts", "integer", ".status.activePartitions"),

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from datetime import datetime
 
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, TopologyUnreadable
 from headrace.stores.base import Counts, Store
 from headrace.topology import PartitionRef, Topology
 from headrace_operator.api.names import QUEUE_LABEL, workers_name
@@ -105,11 +105,11 @@ class Observer:
             self._connections.failed(connected)
             text = f"redis {connected.endpoint} did not answer within {REDIS_SECONDS:g} s"
             return ConnectionProblem(Finding(Reason.UNREACHABLE, text)), None
+        except TopologyUnreadable as error:
+            return ConnectionProblem(Finding(Reason.TOPOLOGY_UNREADABLE, str(error)), stalled=True), None
         except HeadraceError as error:
             self._connections.failed(connected)
             return problem(error), None
-        except ValueError as error:
-            return ConnectionProblem(Finding(Reason.TOPOLOGY_UNREADABLE, str(error)), stalled=True), None
         return backend, connected.store
 
     async def _read(

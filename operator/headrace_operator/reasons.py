@@ -19,6 +19,7 @@ class Reason(StrEnum):
     NOT_DRAINING = "NotDraining"
     NO_DATA_LOSS = "NoDataLoss"
     ACKNOWLEDGED = "Acknowledged"
+    NOT_PAUSED = "NotPaused"
     # under way
     WORKING = "Working"
     WORKERS_STARTING = "WorkersStarting"
@@ -26,6 +27,9 @@ class Reason(StrEnum):
     CLIENTS_MAY_RETRY = "ClientsMayRetry"
     WAITING_FOR_DELETION = "WaitingForDeletion"
     CONNECTION_NOT_READY = "ConnectionNotReady"
+    # as somebody wants it for now
+    HOLD = "Hold"
+    HOLD_AND_DRAIN = "HoldAndDrain"
     # somebody must act or decide
     INVALID_SPEC = "InvalidSpec"
     SECRET_MISSING = "SecretMissing"  # noqa: S105  not a secret, the lack of one
@@ -54,6 +58,7 @@ class Reason(StrEnum):
     SUPERSEDED = "Superseded"
     SCALED = "Scaled"
     CLAIMED = "Claimed"
+    RESUMED = "Resumed"
 
 
 ACTIONABLE = tuple(list(Reason)[list(Reason).index(Reason.INVALID_SPEC) : list(Reason).index(Reason.PROMOTED)])

@@ -19,6 +19,7 @@ from headrace_operator.api.queue_status import (
 )
 from headrace_operator.observed import Backend, Observed
 from headrace_operator.planning import Plan
+from headrace_operator.planning.stop import stopped
 from headrace_operator.planning.versions import ENDED
 from headrace_operator.planning.workers import workers_condition
 from headrace_operator.reasons import Finding, Reason
@@ -170,12 +171,18 @@ def _redis_conditions(observed: Observed, plan: Plan) -> Iterator[Draft]:
     if plan.connection is not None:
         unknown = Finding(Reason.CONNECTION_NOT_READY, "the Redis of the queue cannot be read")
         yield ("TopologyApplied", "Unknown", unknown)
+        yield ("Paused", "Unknown", unknown)
         yield ("Draining", "Unknown", unknown)
         return
     topology = backend.topology if isinstance(backend, Backend) else None
     missing = Finding(Reason.WORKING, "the queue does not exist in Redis yet") if topology is None else None
     applied = Finding(Reason.APPLIED, _ready_message(observed))
     yield _condition("TopologyApplied", plan.topology or missing, applied)
+    if topology is None or not _ours(observed):
+        yield ("Paused", "Unknown", plan.topology or Finding(Reason.WORKING, "the queue is not this Queue's yet"))
+    else:
+        held, how = stopped(topology.settings)
+        yield ("Paused", "True" if held else "False", how)
     nothing = Finding(Reason.NOT_DRAINING, "no older version")
     yield _condition("Draining", plan.draining, nothing, bad="True")
 

@@ -70,7 +70,7 @@ class WorkersWatch:
         while not self._stopped.is_set():
             try:
                 self._watch_once(namespace, notify)
-            except (urllib3.exceptions.HTTPError, OSError, ValueError, KeyError) as error:
+            except Exception as error:  # whatever it is: nobody would see the thread end
                 if not self._stopped.is_set():
                     log.warning("the watch of worker Deployments ended: %s", type(error).__name__)
             self._stopped.wait(RETRY_SECONDS)

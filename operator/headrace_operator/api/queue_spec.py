@@ -8,7 +8,7 @@ from pydantic import ConfigDict, Field, StringConstraints, model_validator
 
 from headrace.job import MAX_RETRIES, MAX_TIMEOUT_MS
 from headrace.retry import RetryPolicy, Strategy
-from headrace.settings import QueueSettings
+from headrace.settings import DEFAULT_CRASH_LIMIT, QueueSettings
 from headrace.topology import MAX_PARTITIONS, MAX_VERSION
 from headrace_operator.api.base import NAME_PATTERN, PRESERVE_UNKNOWN, ApiModel, list_map, rules
 
@@ -97,12 +97,35 @@ class Retry(ApiModel):
     )
     base_milliseconds: int = Field(1000, ge=1, le=DAY_MS, description="Delay before the first repetition.")
     cap_milliseconds: int = Field(60_000, ge=1, le=DAY_MS, description="Longest delay before jitter.")
+    crash_limit: int = Field(
+        DEFAULT_CRASH_LIMIT,
+        ge=1,
+        le=100,
+        description="Times that a job may take its worker down before it is a dead letter. Such runs are no retries.",
+    )
 
     @model_validator(mode="after")
     def _base_within_cap(self) -> Retry:
         if self.base_milliseconds > self.cap_milliseconds:
             raise ValueError("baseMilliseconds must not exceed capMilliseconds")
         return self
+
+
+class Limits(ApiModel):
+    """What the queue takes and runs at most. Each partition enforces its part, at least one job."""
+
+    rate_per_second: float | None = Field(
+        None, gt=0, le=1e9, description="Jobs started per second at most, such as 50 or 0.5. Unset: no limit."
+    )
+    max_in_flight: int | None = Field(
+        None, ge=1, le=10_000_000, description="Jobs that run at the same time at most, over all workers."
+    )
+    max_length: int | None = Field(
+        None,
+        ge=1,
+        le=1_000_000_000,
+        description="Jobs in the queue at most, dead letters not counted; enqueue is refused above it.",
+    )
 
 
 class EnvVar(ApiModel):
@@ -247,6 +270,16 @@ class Scaling(ApiModel):
 class QueueSpec(ApiModel):
     """What a user wants of a queue."""
 
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            (
+                "!self.paused || self.stopPolicy != 'HoldAndDrain'",
+                "spec.paused (take jobs, run none) contradicts spec.stopPolicy HoldAndDrain (run jobs, take none); set "
+                "stopPolicy to None to pause",
+            )
+        )
+    )
+
     queue_name: Annotated[str, StringConstraints(min_length=1, max_length=63, pattern=NAME_PATTERN)] | None = Field(
         None,
         description="Name of the queue in Redis, as producers use it. Unset: metadata.name. Cannot be changed, added "
@@ -284,6 +317,20 @@ class QueueSpec(ApiModel):
     history_limit: int = Field(
         3, ge=0, le=100, description="Ended QueueVersions (Completed, Superseded, Failed) that are kept."
     )
+    paused: bool = Field(
+        False,
+        description="true: jobs are taken but not run, the same as stopPolicy Hold. What runs already ends. Live: a "
+        "change needs no restart.",
+    )
+    stop_policy: Literal["None", "Hold", "HoldAndDrain"] = Field(
+        "None",
+        description="Hold: jobs are taken but not run. HoldAndDrain: jobs are run but new ones are refused. Live: a "
+        "change needs no restart.",
+    )
+    limits: Limits = Field(
+        default=Limits(),
+        description="What the queue takes and runs at most. Live: a change needs no restart.",
+    )
     deletion_policy: Literal["Retain"] = Field(
         "Retain",
         description="What happens to the jobs when the Queue is deleted. Retain: they stay in Redis, and a Queue of "
@@ -308,6 +355,12 @@ class QueueSpec(ApiModel):
     )
     scaling: Scaling = Field(default=Scaling(), description="How many worker Pods run.")
 
+    @model_validator(mode="after")
+    def _one_way_to_stop(self) -> QueueSpec:
+        if self.paused and self.stop_policy == "HoldAndDrain":
+            raise ValueError("paused contradicts stopPolicy HoldAndDrain; set stopPolicy to None to pause")
+        return self
+
     def settings(self) -> QueueSettings:
         """Return the queue-wide settings that go into the topology."""
         return QueueSettings(
@@ -319,4 +372,16 @@ class QueueSpec(ApiModel):
             ),
             timeout_ms=self.timeout_seconds * 1000,
             lease_ms=self.lease_seconds * 1000,
+            crash_limit=self.retry.crash_limit,
+            stop="hold" if self.paused else _STOP[self.stop_policy],
+            rate_per_second=self.limits.rate_per_second,
+            max_in_flight=self.limits.max_in_flight,
+            max_length=self.limits.max_length,
         )
+
+
+_STOP: dict[str, Literal["none", "hold", "hold_and_drain"]] = {
+    "None": "none",
+    "Hold": "hold",
+    "HoldAndDrain": "hold_and_drain",
+}

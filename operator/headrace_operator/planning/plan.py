@@ -15,6 +15,7 @@ from headrace_operator.planning.drain import drain, next_look_ms
 from headrace_operator.planning.parked import parked
 from headrace_operator.planning.promotion import promotion, spec_refused
 from headrace_operator.planning.restore import difference, restored
+from headrace_operator.planning.stop import stop_event
 from headrace_operator.planning.versions import failed_versions, keep_versions
 from headrace_operator.planning.workers import workers
 from headrace_operator.reasons import Event, Finding, Reason, normal, warning
@@ -92,7 +93,7 @@ def _repair(case: Case) -> Plan | None:
         missing = any(count.state == "absent" for count in backend.counts.get(topology.active, {}).values())
         if spec_refused(case) is None and (topology.settings != settings or stranger):
             told = normal(Reason.CLAIMED, f"queue {topology.queue!r} on {backend.endpoint} is this Queue's now")
-            mark.append(Configure(settings, owner, event=told if stranger else None))
+            mark.append(Configure(settings, owner, event=told if stranger else stop_event(topology.settings, settings)))
         elif topology.epoch != case.seen.settled_epoch or missing:
             mark.append(Settle(topology))
     return Plan(tuple(mark)) if mark else None

@@ -43,6 +43,12 @@ REFUSED_AT_CREATION: list[tuple[str, dict[str, Any], list[str]]] = [
     ("quantity", {"workers": {**APP, "resources": {"requests": {"cpu": "much"}}}}, ["spec.workers.resources.requests"]),
     ("replicas", {"scaling": {"replicas": 2}}, ["spec.scaling", "set scaling.minReplicas instead and leave replicas"]),
     ("no replicas", {"scaling": {"mode": "Disabled", "replicas": 2}}, ["or set scaling.mode to Manual as well"]),
+    ("paused as text", {"paused": "false"}, ["spec.paused", "boolean"]),
+    ("stop policy", {"stopPolicy": "Stop"}, ["spec.stopPolicy", "HoldAndDrain"]),
+    ("two ways to stop", {"paused": True, "stopPolicy": "HoldAndDrain"}, ["spec", "set stopPolicy to None to pause"]),
+    ("rate", {"limits": {"ratePerSecond": 0}}, ["spec.limits.ratePerSecond", "greater than 0"]),
+    ("in flight", {"limits": {"maxInFlight": 0}}, ["spec.limits.maxInFlight", "greater than or equal to 1"]),
+    ("crash limit", {"retry": {"crashLimit": 0}}, ["spec.retry.crashLimit", "greater than or equal to 1"]),
     ("promotion", {"promotion": "Maybe"}, ["spec.promotion", "Auto"]),
     ("deletion policy", {"deletionPolicy": "Delete"}, ["spec.deletionPolicy", "Retain"]),
     ("unknown field", {"mode": "LeaderOnly"}, ["mode"]),
@@ -196,7 +202,9 @@ def test_defaults_are_filled_in_by_the_api_server(queues: Queues) -> None:
         "strategy": "exponential",
         "baseMilliseconds": 1000,
         "capMilliseconds": 60000,
+        "crashLimit": 3,
     }
+    assert (spec["paused"], spec["stopPolicy"], spec["limits"]) == (False, "None", {})
     assert spec["scaling"] == {"mode": "Backlog", "replicas": 0, "minReplicas": 0}
     assert (spec["promotion"], spec["deletionPolicy"], spec["historyLimit"]) == ("Auto", "Retain", 3)
 

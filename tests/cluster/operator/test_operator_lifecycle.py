@@ -71,6 +71,7 @@ def test_kubectl_shows_the_state_and_waits_for_it(queues: Queues, cluster: Local
     assert list(row()) == [
         "NAME",
         "READY",
+        "PAUSED",
         "VERSION",
         "ACTIVE",
         "PARTS",
@@ -87,6 +88,7 @@ def test_kubectl_shows_the_state_and_waits_for_it(queues: Queues, cluster: Local
         return shown.get("WAITING") == "3"
 
     cluster.wait_for(all_shown, 60, what="3 waiting jobs shown")
+    assert shown["PAUSED"] == "False"
     assert (shown["READY"], shown["VERSION"], shown["ACTIVE"], shown["PARTS"]) == ("True", "1", "1", "4")
     assert (shown["WORKERS"], shown["DRAINING"], shown["REASON"]) == ("1", "False", "Ready")
     assert re.fullmatch(r"\d+[smh].*", shown["OLDEST"])

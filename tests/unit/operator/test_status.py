@@ -38,6 +38,7 @@ def test_a_queue_that_is_well_says_so() -> None:
         "Stalled": ("False", "Settled"),
         "ConnectionReady": ("True", "Connected"),
         "TopologyApplied": ("True", "Applied"),
+        "Paused": ("False", "NotPaused"),
         "Draining": ("False", "NotDraining"),
         "DataLoss": ("False", "NoDataLoss"),
     }
