@@ -36,13 +36,16 @@ from headrace.errors import (
 from headrace.ids import encode_id, partition_of
 from headrace.job_spec import JobSpec, pack, pack_all
 from headrace.lifecycle import CLIENT_RETRY_MS
-from headrace.stores.base import LANE, Accepted, NewJob, Store
+from headrace.stores.base import LANE, MAX_BATCH, Accepted, NewJob, Store
 from headrace.topology import PartitionRef, Topology, check_queue_name
 
 __all__ = ["Enqueued", "JobSpec", "Producer"]
 
 STEP_JOBS = 500
 """Jobs in one atomic step, so that a script stays within a few milliseconds."""
+
+MAX_SETTLES = 3
+"""Times that one step makes its partition agree with the topology before it asks for the topology anew."""
 
 MAX_RETRY_SECONDS = CLIENT_RETRY_MS / 1000 - 0.5
 """Longest time a producer seeks the outcome of a step, with a margin below what completing a version waits."""
@@ -67,14 +70,14 @@ class Enqueued(NamedTuple):
 class _Pending:
     """A job on its way, until it has a ``result`` or an ``error``.
 
-    ``nonce``: of a step that carried it and whose outcome is unknown, else empty; ``deadline``: until when that can be
-    found out, on the producer's clock.
+    ``nonces``: of the steps that carried it and whose outcome is unknown; ``deadline``: until when that can be found
+    out, on the producer's clock.
     """
 
     id: str
     job: NewJob
     given: bool
-    nonce: bytes = b""
+    nonces: tuple[bytes, ...] = ()
     deadline: float = 0.0
     result: Enqueued | None = None
     error: HeadraceError | None = None
@@ -228,16 +231,16 @@ class Producer:
         left = list(pending)
         advanced = True
         while True:
-            await self._probe(topology, [job for job in left if job.given or job.nonce])
+            await self._probe(topology, [job for job in left if job.given or job.nonces])
             # A lost step that no older version knows was not applied - if they were asked in time: later, the version
             # that had applied it may be gone. That happens to a process that slept.
             now = self._clock()
-            late = [job for job in left if job.result is None and job.nonce and now > job.deadline]
+            late = [job for job in left if job.result is None and job.nonces and now > job.deadline]
             _fail(late, OutcomeUnknown(f"queue {queue!r}: {len(late)} job(s) may or may not be enqueued: {_TOO_LATE}"))
             left = [job for job in left if job.result is None and job.error is None]
             if advanced:  # else the version that was sent to is not among the older ones, and was not asked
                 for job in left:
-                    job.nonce = b""
+                    job.nonces = ()
             groups: dict[int, list[_Pending]] = {}
             for job in left:
                 groups.setdefault(partition_of(job.id, topology.partitions), []).append(job)
@@ -280,26 +283,27 @@ class Producer:
         nonce = self._name + self._steps.to_bytes(6, "big")
         batch = [job.job for job in group]
         patience = _Patience(self._clock, self._retry_for, group)
+        settled = 0
         while True:
             try:
                 reply = await self._store.enqueue(ref, topology.partitions, nonce, batch)
             except (StoreFull, QueueFull, QueueHeld):
-                for job in group:
-                    if job.nonce == nonce:
-                        job.nonce = b""  # an earlier try of this step would have been recognized: it was not applied
+                for job in group:  # an earlier try of this step would have been recognized: it was not applied
+                    job.nonces = tuple(each for each in job.nonces if each != nonce)
                 raise
             except StoreUnavailable as error:
                 if not isinstance(error, AccessDenied):  # that was not applied
                     for job in group:
-                        job.nonce, job.deadline = nonce, patience.deadline
+                        job.nonces, job.deadline = (*dict.fromkeys((*job.nonces, nonce)),), patience.deadline
                 await patience.pause(ref, group, error)
                 continue
             if isinstance(reply, Accepted):
                 for number, job in enumerate(group):
                     job.result = Enqueued(job.id, ref.version, ref.partition, number in reply.existing)
                 return None
-            if reply.state in ("resized", "absent"):
+            if reply.state in ("resized", "absent") and settled < MAX_SETTLES:
                 # Two promoters of this version had different partition counts, or one died before this partition.
+                settled += 1
                 current = await self._read_topology(ref.queue)
                 if current.active == ref.version and current.partitions == topology.partitions:
                     await self._store.settle(ref, current)
@@ -321,17 +325,27 @@ class Producer:
                     known = await self._probe_step(ref, topology, part)
                     for job, found in zip(part, known, strict=True):
                         if found:
-                            job.result = Enqueued(job.id, version, partition, existing=not job.nonce)
+                            job.result = Enqueued(job.id, version, partition, existing=not job.nonces)
 
     async def _probe_step(self, ref: PartitionRef, topology: Topology, part: list[_Pending]) -> list[bool]:
         patience = _Patience(self._clock, self._retry_for, part)
-        while True:
+        asked = [(number, nonce) for number, job in enumerate(part) for nonce in job.nonces or (b"",)]
+        known = [False] * len(part)
+        while asked:
+            batch = asked[:MAX_BATCH]
             try:
-                return await self._store.probe(ref, topology, [(job.job.key, job.nonce) for job in part])
+                answers = await self._store.probe(
+                    ref, topology, [(part[number].job.key, nonce) for number, nonce in batch]
+                )
             except StoreFull:
                 raise
             except StoreUnavailable as error:
                 await patience.pause(ref, part, error)
+                continue
+            del asked[:MAX_BATCH]
+            for (number, _), found in zip(batch, answers, strict=True):
+                known[number] |= found
+        return known
 
     # ---- topology -------------------------------------------------------------------------------------------------
 
@@ -363,7 +377,7 @@ class _Patience:
 
     def __init__(self, clock: Callable[[], float], retry_for: float, jobs: Sequence[_Pending]) -> None:
         self._clock = clock
-        self.deadline = min([job.deadline for job in jobs if job.nonce], default=clock() + retry_for)
+        self.deadline = min([job.deadline for job in jobs if job.nonces], default=clock() + retry_for)
         self._pause = 0.02
 
     async def pause(self, ref: PartitionRef, jobs: Sequence[_Pending], error: StoreUnavailable) -> None:
@@ -373,7 +387,7 @@ class _Patience:
             await asyncio.sleep(self._pause * random.uniform(0.5, 1.0))
             if self._clock() <= self.deadline:  # else this process slept, and the store may have forgotten the nonce
                 return
-        unknown = sum(1 for job in jobs if job.nonce)
+        unknown = sum(1 for job in jobs if job.nonces)
         if not unknown:
             raise error
         raise OutcomeUnknown(
@@ -385,10 +399,10 @@ class _Patience:
 def _fail(jobs: Sequence[_Pending], error: HeadraceError) -> None:
     """Give ``error`` to the jobs without a result; OutcomeUnknown to those that a lost step may have enqueued."""
     left = [job for job in jobs if job.result is None and job.error is None]
-    unknown = sum(1 for job in left if job.nonce)
+    unknown = sum(1 for job in left if job.nonces)
     told = error
     if unknown and not isinstance(error, OutcomeUnknown):
         told = OutcomeUnknown(f"{unknown} job(s) may or may not be enqueued: {_TOO_LATE} ({error})")
         told.__cause__ = error
     for job in left:
-        job.error = told if job.nonce else error
+        job.error = told if job.nonces else error
