@@ -62,8 +62,9 @@ def test_a_queue_is_promoted_shown_and_counted(run: Run) -> None:
     assert run("job", "enqueue", "emails", "send", "--delay", "3600")[0] == 0
     code, out, _ = run("status", "emails")
     header, line = out.splitlines()
-    assert header.split() == ["NAME", "STATE", "PARTITIONS", "READY", "SCHEDULED", "RETRY", "LEASED", "DEAD", "OLDEST"]
-    assert line.split()[:8] == ["emails:1", "active", "2", "1", "1", "0", "0", "0"]
+    sizes = ["READY", "SCHEDULED", "RETRY", "LEASED", "PARKED", "DEAD"]
+    assert header.split() == ["NAME", "STATE", "PARTITIONS", *sizes, "OLDEST"]
+    assert line.split()[:9] == ["emails:1", "active", "2", "1", "1", "0", "0", "0", "0"]
     code, out, _ = run("status", "emails", "-o", "json")
     (version,) = json.loads(out)["versions"]
     assert (version["ready"], version["scheduled"], len(version["partitions"])) == (1, 1, 2)

@@ -4,12 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import pty
-import select
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -21,6 +15,7 @@ from headrace.producer import Producer
 from headrace.stores import open_store
 from headrace.stores.base import Failure
 from headrace.topology import PartitionRef
+from tests.integration.terminal import at_a_terminal
 from tests.services.redis import RedisServers, flavours
 
 Run = Callable[..., tuple[int, str, str]]
@@ -115,33 +110,6 @@ def test_J19_a_person_is_asked_and_may_decline(run: Run, answer: str, code: int,
     assert (ended, "delete 3 dead letter(s) of queue emails?" in shown) == (code, True), shown
     assert "Traceback" not in shown
     assert names(run) == left
-
-
-def at_a_terminal(arguments: tuple[str, ...], prompt: str, answer: str) -> tuple[int, str]:
-    """Run the command with a terminal of its own, and type ``answer`` at the prompt; its exit code and its output."""
-    controller, terminal = pty.openpty()
-    run = "runpy.run_module('headrace', run_name='__main__')"
-    code = f"import fcntl, runpy, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); {run}"
-    with subprocess.Popen(
-        [sys.executable, "-c", code, *arguments],
-        stdin=terminal,
-        stdout=terminal,
-        stderr=terminal,
-        start_new_session=True,
-    ) as process:
-        os.close(terminal)
-        shown, ends, typed = "", time.monotonic() + 30, False
-        while time.monotonic() < ends:
-            if select.select([controller], [], [], 0.1)[0]:
-                try:
-                    shown += os.read(controller, 4096).decode()
-                except OSError:  # the terminal was closed by the last process that had it
-                    break
-            if prompt in shown and not typed:
-                os.write(controller, answer.encode())
-                typed = True
-        os.close(controller)
-        return process.wait(30), shown
 
 
 def test_J19_dead_letters_are_put_back(run: Run) -> None:

@@ -47,7 +47,11 @@ def test_every_error_of_the_package_has_one_base() -> None:
             NotDrained("emails", 1, {0: {"ready": 3, "leased": 1}, 4: {"dead": 2}}, "JobsRemain"),
             ["'emails'", "version 1", "JobsRemain", "partition 0: 3 ready, 1 leased", "partition 4: 2 dead"],
         ),
-        (NotDrained("emails", 1, {}, "ClientsMayRetry"), ["not drained (ClientsMayRetry)"]),
+        (NotDrained("emails", 1, {}, "ClientsMayRetry", wait_ms=4101), ["(ClientsMayRetry); wait 4.2 s: until then"]),
+        (
+            NotDrained("emails", 1, {0: {"parked": 3}}, "JobsRemain", parked_types=["a", "b"]),
+            ["partition 0: 3 parked; parked types: a, b, see `headrace type list emails`"],
+        ),
         (
             TopologyConflict("emails", "somebody was faster", Topology.created("emails", 3, 4)),
             ["'emails'", "somebody was faster", "epoch 1: v3 active x4"],

@@ -13,7 +13,7 @@ LAYERS = (
     ("stores",),
     ("job_spec", "lifecycle", "connection"),
     ("producer",),
-    ("sync_producer", "dead_letters"),
+    ("sync_producer", "dead_letters", "parked_jobs"),
     ("worker", "telemetry"),
     ("testing",),
     ("cli", "__main__"),

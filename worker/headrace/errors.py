@@ -5,7 +5,8 @@ No message ever contains a credential: connection errors name host and port only
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -76,20 +77,35 @@ class NotDrained(HeadraceError):
     """A version still holds jobs, so it is not completed; nothing was changed.
 
     ``counts`` maps partition number to the number of jobs per state (only states that are not empty).
+    ``parked_types``: types of jobs that no worker knew. ``wait_ms``: when to ask again, if waiting alone helps.
     """
 
-    def __init__(self, queue: str, version: int, counts: Mapping[int, Mapping[str, int]], reason: str) -> None:
+    def __init__(
+        self,
+        queue: str,
+        version: int,
+        counts: Mapping[int, Mapping[str, int]],
+        reason: str,
+        *,
+        parked_types: Sequence[str] = (),
+        wait_ms: int = 0,
+    ) -> None:
         detail = "; ".join(
             f"partition {partition}: " + ", ".join(f"{number} {state}" for state, number in states.items())
             for partition, states in counts.items()
         )
-        super().__init__(
-            f"queue {queue!r}: version {version} is not drained ({reason}){': ' + detail if detail else ''}"
-        )
+        text = f"queue {queue!r}: version {version} is not drained ({reason}){': ' + detail if detail else ''}"
+        if parked_types:
+            text += f"; parked types: {', '.join(parked_types)}, see `headrace type list {queue}`"
+        if wait_ms:
+            text += f"; wait {math.ceil(wait_ms / 100) / 10} s: until then a producer may send a call again"
+        super().__init__(text)
         self.queue = queue
         self.version = version
         self.counts = counts
         self.reason = reason
+        self.parked_types = tuple(parked_types)
+        self.wait_ms = wait_ms
 
 
 class TopologyConflict(HeadraceError):

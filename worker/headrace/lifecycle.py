@@ -13,6 +13,9 @@ from headrace.settings import QueueSettings
 from headrace.stores.base import Counts, Store
 from headrace.topology import PartitionRef, Topology, check_queue_name
 
+ASKED_FOR_TYPES, SHOWN_TYPES = 8, 20
+"""Partitions that are asked for their parked types, and types that are told."""
+
 CLIENT_RETRY_MS = 5000
 """A client resends a call whose outcome it does not know for at most this time (then OutcomeUnknown)."""
 
@@ -110,9 +113,22 @@ def undrained_reason(counts: Mapping[int, Counts], client_retry_ms: int = CLIENT
         return "JobsRemain"
     if any(count.dead for count in counts.values()):
         return "DeadLettersRemain"
-    if any(c.marked_at is not None and c.now < c.marked_at + client_retry_ms for c in counts.values()):
+    if _wait_ms(counts, client_retry_ms) > 0:
         return "ClientsMayRetry"
     return None
+
+
+def _wait_ms(counts: Mapping[int, Counts], client_retry_ms: int) -> int:
+    """Return how long producers may still resend a call from before the mark."""
+    waits = (count.marked_at + client_retry_ms - count.now for count in counts.values() if count.marked_at is not None)
+    return max(waits, default=0)
+
+
+async def _parked_types(store: Store, queue: str, version: int, counts: Mapping[int, Counts]) -> list[str]:
+    """Return the types that are parked in a version, of its first few partitions that hold any."""
+    holding = [number for number, count in counts.items() if count.parked][:ASKED_FOR_TYPES]
+    found = [await store.parked(PartitionRef(queue, version, number)) for number in holding]
+    return sorted({type for types in found for type in types})[:SHOWN_TYPES]
 
 
 async def complete(store: Store, queue: str, version: int, *, client_retry_ms: int = CLIENT_RETRY_MS) -> Topology:
@@ -130,7 +146,9 @@ async def complete(store: Store, queue: str, version: int, *, client_retry_ms: i
             counts = await close_drained(store, current, version)
             if reason := undrained_reason(counts, client_retry_ms):
                 remaining = {number: count.nonempty() for number, count in counts.items() if count.nonempty()}
-                raise NotDrained(queue, version, remaining, reason)
+                wait_ms = _wait_ms(counts, client_retry_ms) if reason == "ClientsMayRetry" else 0
+                parked = await _parked_types(store, queue, version, counts)
+                raise NotDrained(queue, version, remaining, reason, parked_types=parked, wait_ms=wait_ms)
             if not await store.write_topology(current.epoch, target):
                 continue
             current = target

@@ -217,6 +217,18 @@ async def test_J15_QK1_M9_an_unknown_type_is_left_for_a_worker_that_knows_it(
             await eventually(lambda: ran == [("known", 0), ("new", 0)])
 
 
+async def test_QK1_a_worker_that_starts_tells_of_parked_types_that_it_does_not_know(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    producer = await queue(store)
+    await put(producer, "retired", [None] * 3)
+    async with working(App(), store) as first:
+        await eventually(lambda: first.told.outcomes == {"parked": 3})
+    caplog.clear()
+    async with working(App(), store):
+        await eventually(lambda: "type 'retired'; 3 job(s) of it are parked until a worker has one" in caplog.text)
+
+
 async def test_a_record_that_cannot_be_read_is_dead_with_a_reason(
     store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections import Counter
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -11,13 +10,15 @@ from typing import Annotated, Any
 import typer
 
 from headrace.cli.output import (
-    Exit,
+    DryRunOption,
     Format,
     OutputOption,
     PrefixOption,
     UrlFileOption,
     UrlOption,
+    YesOption,
     age,
+    ask,
     chosen,
     fail,
     show,
@@ -34,8 +35,6 @@ IdOption = Annotated[list[str] | None, typer.Option("--id", help="Only this job;
 TypeOption = Annotated[str | None, typer.Option("--type", help="Only jobs of this type.")]
 ErrorOption = Annotated[str | None, typer.Option("--error", help="Only jobs whose last error holds this text.")]
 AllOption = Annotated[bool, typer.Option("--all", help="All of them: needed if there is no filter.")]
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Count only.")]
 _NONE = "no dead letter matches"
 LimitOption = Annotated[int, typer.Option("--limit", min=1, help="Jobs at most.")]
 
@@ -228,10 +227,7 @@ def _agreed(
     if not jobs:
         print(_NONE)
         return False
-    if not sys.stdin.isatty():
-        fail(f"this would {verb} {jobs} dead letter(s); without a terminal give --yes, or --dry-run to count only")
-    if not typer.confirm(f"{verb} {jobs} dead letter(s) of queue {queue}?", err=True):
-        raise typer.Exit(Exit.CANCELLED)
+    ask(f"{verb} {jobs} dead letter(s)", queue)
     return True
 
 

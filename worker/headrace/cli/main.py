@@ -8,7 +8,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from headrace.cli import dead, job, topology, worker
+from headrace.cli import dead, job, topology, types, worker
 from headrace.cli.output import Exit
 from headrace.cli.status import status
 
@@ -47,6 +47,7 @@ app.add_typer(worker.app, name="worker")
 app.add_typer(topology.app, name="topology")
 app.add_typer(job.app, name="job")
 app.add_typer(dead.app, name="dead")
+app.add_typer(types.app, name="type")
 app.command("status")(status)
 
 

@@ -54,6 +54,9 @@ PrefixOption = Annotated[
     str | None, typer.Option("--prefix", help="Prefix of all keys [env: HEADRACE_PREFIX].", show_default=False)
 ]
 
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Count only.")]
+
 
 def fail(message: str, code: Exit = Exit.ERROR) -> NoReturn:
     """Print an error and end with ``code``."""
@@ -101,6 +104,14 @@ def report(error: ValidationError | HeadraceError) -> NoReturn:
     elif isinstance(error, NotDrained) and error.reason != "DeadLettersRemain":
         code = Exit.PENDING  # jobs run dry by themselves; dead letters need somebody
     fail(str(error), code)
+
+
+def ask(action: str, queue: str) -> None:
+    """Ask a person whether to do ``action``; ends with code 2 if they decline, with 1 without a terminal."""
+    if not sys.stdin.isatty():
+        fail(f"this would {action}; without a terminal give --yes, or --dry-run to count only")
+    if not typer.confirm(f"{action} of queue {queue}?", err=True):
+        raise typer.Exit(Exit.CANCELLED)
 
 
 def show(form: Format, data: Any, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:

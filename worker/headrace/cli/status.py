@@ -24,8 +24,8 @@ from headrace.stores import Store
 from headrace.stores.base import Counts
 from headrace.topology import PartitionRef, Topology
 
-_SIZES = ("ready", "scheduled", "retry", "leased", "dead")
-_COLUMNS = ("NAME", "STATE", "PARTITIONS", "READY", "SCHEDULED", "RETRY", "LEASED", "DEAD", "OLDEST")
+_SIZES = ("ready", "scheduled", "retry", "leased", "parked", "dead")
+_COLUMNS = ("NAME", "STATE", "PARTITIONS", "READY", "SCHEDULED", "RETRY", "LEASED", "PARKED", "DEAD", "OLDEST")
 
 
 def status(
@@ -36,7 +36,10 @@ def status(
     redis_url_file: UrlFileOption = None,
     prefix: PrefixOption = None,
 ) -> None:
-    """Show the number of jobs per state in each version of a queue. OLDEST: since its oldest ready job was due."""
+    """Show the number of jobs per state in each version of a queue.
+
+    PARKED: no worker knew their type, see `headrace type list`. OLDEST: since its oldest ready job was due.
+    """
 
     async def act(store: Store) -> tuple[Topology, dict[PartitionRef, Counts]]:
         topology = await store.read_topology(queue)
@@ -65,7 +68,7 @@ def _total(counts: list[Counts]) -> dict[str, Any]:
     oldest = min((each.oldest_ready_at for each in counts if each.oldest_ready_at is not None), default=None)
     now = max(each.now for each in counts)
     return {
-        **{name: sum(getattr(each, name) for each in counts) for name in (*_SIZES, "parked", "moving", "arrived")},
+        **{name: sum(getattr(each, name) for each in counts) for name in (*_SIZES, "moving", "arrived")},
         "oldest_ready_age_ms": None if oldest is None else max(0, now - oldest),
     }
 

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import logging
+from collections import Counter
 from collections.abc import Callable, Iterable
 
 from headrace.stores.base import MAX_BATCH, Store
 from headrace.topology import PartitionRef
 
+log = logging.getLogger("headrace.worker")
+
+TOLD_TYPES = 20
+
 
 class Unparker:
     """Looks for parked jobs of one queue; looks again only where one was parked since.
+
+    The first look tells of types that this worker does not know either; later ones are told as they are parked.
 
     ``freed`` is called with each partition where jobs became ready, so that this worker claims there at once: a hint
     alone may reach one that does not know them, which would park them again.
@@ -21,11 +29,13 @@ class Unparker:
         self._types = sorted(types)
         self._freed = freed
         self._looked: dict[PartitionRef, int] = {}
+        self._told = False
 
     async def look(self) -> int:
         """Make the parked jobs of known types ready; the number of them. Raises what the store raises."""
         parked = await self._store.parked_partitions(self._queue)
         freed = 0
+        unknown: Counter[str] = Counter()
         for ref, parked_at in parked.items():
             if self._looked.get(ref) == parked_at:
                 continue
@@ -33,6 +43,21 @@ class Unparker:
                 while taken := await self._store.unpark(ref, self._types[start : start + MAX_BATCH]):
                     freed += taken
                     self._freed(ref)
+            if not self._told:
+                unknown.update(await self._store.parked(ref))
             self._looked[ref] = parked_at
         self._looked = {ref: at for ref, at in self._looked.items() if ref in parked}
+        if not self._told:
+            self._told = True
+            self._tell(unknown)
         return freed
+
+    def _tell(self, unknown: Counter[str]) -> None:
+        for kind, jobs in unknown.most_common(TOLD_TYPES):
+            if kind not in self._types:
+                log.warning(
+                    "queue %s: no handler here for type %r; %d job(s) of it are parked until a worker has one",
+                    self._queue,
+                    kind,
+                    jobs,
+                )
