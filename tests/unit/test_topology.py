@@ -9,7 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.errors import InvalidInput, TopologyConflict, UnknownVersion, VersionActive, VersionNotHigher
+from headrace.errors import (
+    InvalidInput,
+    TopologyConflict,
+    TopologyUnreadable,
+    UnknownVersion,
+    VersionActive,
+    VersionNotHigher,
+)
 from headrace.retry import RetryPolicy
 from headrace.settings import QueueSettings
 from headrace.topology import (
@@ -167,7 +174,7 @@ def test_a_newer_writers_extra_settings_are_left_aside() -> None:
     ],
 )
 def test_a_damaged_or_newer_form_is_refused_by_the_queues_name(text: str) -> None:
-    with pytest.raises(ValueError, match="queue 'emails': the stored topology cannot be read"):
+    with pytest.raises(TopologyUnreadable, match="queue 'emails': the stored topology cannot be read"):
         Topology.from_json("emails", text)
 
 

@@ -17,7 +17,14 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
-from headrace.errors import InvalidInput, TopologyConflict, UnknownVersion, VersionActive, VersionNotHigher
+from headrace.errors import (
+    InvalidInput,
+    TopologyConflict,
+    TopologyUnreadable,
+    UnknownVersion,
+    VersionActive,
+    VersionNotHigher,
+)
 from headrace.settings import QueueSettings
 
 FORMAT = 1
@@ -210,7 +217,7 @@ class Topology:
 
     @staticmethod
     def from_json(queue: str, text: str | bytes) -> Topology:
-        """Parse the stored form; raise ValueError if it is damaged or of a newer format."""
+        """Parse the stored form; raise TopologyUnreadable if it is damaged or of a newer format."""
         try:
             data: dict[str, Any] = json.loads(text)
             if data["format"] != FORMAT:
@@ -231,5 +238,5 @@ class Topology:
             if topology.active not in versions:
                 raise ValueError(f"active version {topology.active} is not listed")
         except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise ValueError(f"queue {queue!r}: the stored topology cannot be read: {error}") from error
+            raise TopologyUnreadable(queue, str(error)) from error
         return topology

@@ -7,16 +7,16 @@ import time
 from collections.abc import Callable
 
 from headrace.app import Handler
+from headrace.errors import TopologyUnreadable
 from headrace.job import Job
 from headrace.retry import RetryPolicy
 from headrace.settings import QueueSettings
 from headrace.stores.base import Store
 from headrace.topology import Topology
+from headrace.worker.repeats import Repeats
 from headrace.worker.settings import WorkerSettings
 
 log = logging.getLogger("headrace.worker")
-
-MISSING_LOG_INTERVAL = 60.0
 
 
 class Policies:
@@ -24,19 +24,23 @@ class Policies:
 
     def __init__(self, settings: WorkerSettings, clock: Callable[[], float] = time.monotonic) -> None:
         self._settings = settings
-        self._clock = clock
         self._queues: dict[str, QueueSettings] = {}
-        self._missing_logged: dict[str, float] = {}
+        self._problems = Repeats(clock=clock)
         self._no_settings = QueueSettings()
 
     async def refresh(self, store: Store, queue: str) -> Topology | None:
-        """Read the topology of a queue; says once per minute that a queue does not exist yet."""
-        topology = await store.read_topology(queue)
+        """Read the topology of a queue; None if there is none that can be read, which is said once per minute."""
+        try:
+            topology = await store.read_topology(queue)
+        except TopologyUnreadable as error:
+            # Jobs go on with the settings as they were: the partitions themselves enforce what must not be exceeded.
+            if self._problems.tells(queue):
+                log.error("%s; going on with the settings that are known", error)
+            return None
         if topology is not None:
             self._queues[queue] = topology.settings
-            self._missing_logged.pop(queue, None)
-        elif self._clock() - self._missing_logged.get(queue, float("-inf")) >= MISSING_LOG_INTERVAL:
-            self._missing_logged[queue] = self._clock()
+            self._problems.over(queue)
+        elif self._problems.tells(queue):
             log.warning("queue %s does not exist yet; waiting for its first version to be promoted", queue)
         return topology
 
