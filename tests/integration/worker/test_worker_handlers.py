@@ -246,7 +246,7 @@ async def test_a_record_that_cannot_be_read_is_dead_with_a_reason(
         await eventually(lambda: running.told.outcomes == {"dead": 2, "succeeded": 1})
     assert ran == [1]
     assert await sizes(store) == {"dead": 2}
-    assert "job odd cannot be read" in caplog.text
+    assert "job odd (unreadable) is dead: the stored record cannot be read" in caplog.text
 
 
 @pytest.mark.parametrize("max_in_flight", [None, 5])

@@ -98,6 +98,22 @@ async def test_J16_QB6_a_plain_function_is_told_of_its_timeout_and_keeps_its_slo
     assert order == ["told", "next"]
 
 
+async def test_a_coroutine_that_ends_at_its_timeout_is_told_too(store: Store, caplog: pytest.LogCaptureFixture) -> None:
+    app = App()
+
+    @app.handler("obedient")
+    async def obedient(ctx: Context, payload: Any) -> None:
+        await asyncio.sleep(60)
+
+    producer = await queue(store)
+    (job_id,) = await put(producer, "obedient", [None], timeout=0.05, max_retries=0)
+    async with working(app, store) as running:
+        await eventually(lambda: running.told.outcomes == {"dead": 1})
+    lines = [record.getMessage() for record in caplog.records]
+    assert f"queue emails: job {job_id} (obedient) timed out after 50 ms" in lines
+    assert f"queue emails: job {job_id} (obedient) is dead: timed out after 50 ms" in lines
+
+
 async def test_QB6_a_function_that_sees_first_that_its_time_is_over_has_timed_out(store: Store) -> None:
     app = App()
 

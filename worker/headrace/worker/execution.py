@@ -13,13 +13,14 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from headrace.app import Handler
-from headrace.context import Context, enter, log_fields
+from headrace.context import Context, enter
 from headrace.envelope import decode_record
 from headrace.ids import decode_id
 from headrace.job import Job
 from headrace.stores.base import Claim, Claimed, Settled, Store
 from headrace.worker.cancellation import cancel_all
 from headrace.worker.deadlines import Deadlines
+from headrace.worker.failures import FailureLog
 from headrace.worker.leases import Batch, EndReason, Execution, LeaseTable, State
 from headrace.worker.metrics import Metrics
 from headrace.worker.outage import Reachability
@@ -56,6 +57,7 @@ class Executor:
         settlements: Settlements,
         reachability: Reachability,
         metrics: Metrics,
+        failures: FailureLog,
     ) -> None:
         self._handlers = handlers
         self._store = store
@@ -66,6 +68,7 @@ class Executor:
         self._settlements = settlements
         self._reachability = reachability
         self._metrics = metrics
+        self._failures = failures
         self._threads = ThreadPoolExecutor(settings.concurrency, thread_name_prefix="headrace-handler")
         self._loop = asyncio.get_running_loop()
         self.running: dict[Execution, None] = {}
@@ -138,7 +141,6 @@ class Executor:
             job_id = key[1:].hex()
         job = Job(job_id, batch.ref.queue, "", None, 0, 0, batch.ref.version, batch.ref.partition)
         execution = batch.open[key] = Execution(job, batch, settled, _NO_HANDLER, 0)
-        log.error("queue %s: job %s cannot be read and is dead: %s", job.queue, job.id, error, extra=log_fields(job))
         self._settlements.end(execution, undecodable(error))
 
     def _unknown_type(self, execution: Execution) -> None:
@@ -306,20 +308,13 @@ class Executor:
                 return
         if execution.ending == EndReason.TIMEOUT:
             # A thread cannot be interrupted, and this coroutine ignored it: the run has failed all the same.
-            self._timed_out(execution)
+            self._timed_out(execution, goes_on=True)
             if not plain and execution.task is not None:
                 execution.task.cancel()  # the first one may have been dropped on its way, see `cancellation`
-            log.warning(
-                "queue %s: job %s (%s) timed out after %d ms and goes on; its slot stays taken until it ends",
-                execution.job.queue,
-                execution.job.id,
-                execution.job.type,
-                execution.timeout_ms,
-                extra=log_fields(execution.job),
-            )
 
-    def _timed_out(self, execution: Execution) -> None:
+    def _timed_out(self, execution: Execution, *, goes_on: bool = False) -> None:
         policy = self._policies.retry(execution.job, execution.handler)
+        self._failures.timed_out(execution.job, execution.timeout_ms, goes_on=goes_on)
         self._settlements.end(execution, after_timeout(execution.job, policy, execution.timeout_ms))
 
     def _tell_to_end(self, execution: Execution, why: EndReason) -> None:

@@ -16,6 +16,7 @@ from headrace.stores.base import Store
 from headrace.worker.cancellation import cancel_all
 from headrace.worker.claims import Claims
 from headrace.worker.execution import Executor
+from headrace.worker.failures import FailureLog
 from headrace.worker.health import Health, HealthServer
 from headrace.worker.keeper import Keeper
 from headrace.worker.leases import LeaseTable
@@ -114,11 +115,12 @@ class Worker:
         reachability = Reachability()
         policies = Policies(settings)
         leases = LeaseTable()
+        failures = FailureLog()
         measuring = type(metrics) is not NoMetrics
         working_store = measured(store, metrics.store_called) if measuring else store
-        settlements = Settlements(working_store, leases, reachability, metrics, self._settle_delay)
+        settlements = Settlements(working_store, leases, reachability, metrics, failures, self._settle_delay)
         kind = MeasuringExecutor if measuring else Executor
-        executor = kind(handlers, store, settings, policies, leases, settlements, reachability, metrics)
+        executor = kind(handlers, store, settings, policies, leases, settlements, reachability, metrics, failures)
         health = self._health_server(reachability) if settings.health_port else None
         keeper = Keeper(
             store.clone(),
@@ -191,6 +193,7 @@ class Worker:
             ending = await self._wind_down(claims, claiming, executor, settlements, beside)
             await keeper.stop()
             executor.close()
+            failures.flush()
             for clone in (timer_store, *waiter_stores.values()):
                 await clone.close()
         return ending

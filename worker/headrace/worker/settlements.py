@@ -15,6 +15,7 @@ from headrace.errors import AccessDenied, StoreFull
 from headrace.stores.base import MAX_BATCH, Failure, Release, Store, Unknown
 from headrace.topology import PartitionRef
 from headrace.worker.cancellation import cancel_all
+from headrace.worker.failures import FailureLog
 from headrace.worker.leases import Execution, LeaseTable, State
 from headrace.worker.metrics import Metrics, Outcome
 from headrace.worker.outage import Backoff, Reachability
@@ -61,12 +62,14 @@ class Settlements:
         leases: LeaseTable,
         reachability: Reachability,
         metrics: Metrics,
+        failures: FailureLog,
         pool_seconds: float = POOL_SECONDS,
     ) -> None:
         self._store = store
         self._leases = leases
         self._reachability = reachability
         self._metrics = metrics
+        self._failures = failures
         self._outboxes: dict[PartitionRef, Outbox] = {}
         self._dirty: list[Outbox] = []
         self._timer: asyncio.TimerHandle | None = None
@@ -204,9 +207,12 @@ class Settlements:
             raise
         lost = self._close(executions, refused)
         outcomes: dict[Outcome, list[Execution]] = {}
-        for index, (execution, _, outcome) in enumerate(batch):
+        for index, (execution, element, outcome) in enumerate(batch):
             if index not in refused:
                 outcomes.setdefault(outcome, []).append(execution)
+                if isinstance(element, Failure):
+                    tell = self._failures.died if element.delay_ms is None else self._failures.failed
+                    tell(execution.job, element.error)
         for outcome, runs in outcomes.items():
             self._metrics.settled(outbox.ref.queue, outcome, runs)
         self._report_lost(outbox.ref.queue, lost)
