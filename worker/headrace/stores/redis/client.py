@@ -8,8 +8,9 @@ callers, who know the nonce or token of the call.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from redis.exceptions import (
@@ -57,27 +58,29 @@ class RedisClient:
         )
         self._waiting: deque[Call] = deque()
         self._sender: asyncio.Task[None] | None = None
+        self._closed = False
 
     async def close(self) -> None:
-        """Close all connections; calls under way end with StoreUnavailable."""
+        """Close all connections. Calls under way, and all that follow, end with StoreUnavailable. Idempotent."""
+        self._closed = True
         if self._sender is not None and not self._sender.done():
             self._sender.cancel()
             await asyncio.gather(self._sender, return_exceptions=True)
-        while self._waiting:
-            _, _, reply = self._waiting.popleft()
-            if not reply.done():
-                reply.set_exception(StoreUnavailable(f"redis {self.server}: the connection was closed"))
+        self._fail(self._waiting, self._closed_error())
+        self._waiting.clear()
         for client in (self._redis, *self._sentinels):
             await client.aclose()
 
     async def check(self) -> None:
         """Prove that the server answers and is new enough; raise StoreUnavailable or UnsupportedServer."""
+        self._check_open()
         try:
             info = await self._redis.info("server")
         except (RedisError, OSError) as error:
             raise self.translated(error) from error
-        found = str(info["redis_version"])
-        if tuple(int(part) for part in found.split(".")[:2]) < OLDEST_SERVER:
+        found = str(info.get("redis_version", "unknown"))
+        numbers = re.match(r"(\d+)\.(\d+)", found)
+        if numbers is None or (int(numbers[1]), int(numbers[2])) < OLDEST_SERVER:
             raise UnsupportedServer(
                 f"redis {self.server} has version {found}; Headrace needs {'.'.join(map(str, OLDEST_SERVER))} or newer"
             )
@@ -88,6 +91,7 @@ class RedisClient:
 
     async def asking(self, *command: Argument) -> Any:
         """Run one command on a slot that this node is only importing."""
+        self._check_open()
         try:
             _, reply = await self._round_trip([("ASKING",), command])
         except (RedisError, OSError, TimeoutError) as error:
@@ -102,6 +106,7 @@ class RedisClient:
 
     async def blocking(self, seconds: float, *command: Argument) -> Any:
         """Run a command that may block for ``seconds`` on a connection of its own."""
+        self._check_open()
         connection = None
         pool = self._redis.connection_pool
         sent = False
@@ -156,6 +161,7 @@ class RedisClient:
 
     def send(self, command: Command, script: Script | None) -> asyncio.Future[Any]:
         """Queue a command (``script``: the one that an EVALSHA names) for the next round trip; await the reply."""
+        self._check_open()
         reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting.append((command, script, reply))
         if self._sender is None or self._sender.done():
@@ -167,11 +173,12 @@ class RedisClient:
             calls = [self._waiting.popleft() for _ in range(min(len(self._waiting), PIPELINE_CALLS))]
             try:
                 replies = await self._answers(calls)
-            except asyncio.CancelledError:
-                closed = StoreUnavailable(f"redis {self.server}: the connection was closed")
-                for _, _, reply in calls:
-                    if not reply.done():
-                        reply.set_exception(closed)
+            except Exception as error:  # a defect, here or in the library: nobody may wait for an answer for ever
+                self._fail(calls, error)
+                continue
+            except BaseException:
+                self._fail((*calls, *self._waiting), self._closed_error())
+                self._waiting.clear()
                 raise
             for (_, _, reply), answer in zip(calls, replies, strict=True):
                 if reply.done():  # its caller was cancelled
@@ -180,6 +187,19 @@ class RedisClient:
                     reply.set_exception(self.translated(answer))
                 else:
                     reply.set_result(answer)
+
+    def _fail(self, calls: Iterable[Call], error: Exception) -> None:
+        for _, _, reply in calls:
+            if not reply.done():
+                reply.set_exception(error)
+
+    def _check_open(self) -> None:
+        # Or the library would connect again, and nobody would close that connection.
+        if self._closed:
+            raise self._closed_error()
+
+    def _closed_error(self) -> StoreUnavailable:
+        return StoreUnavailable(f"redis {self.server}: the connection was closed")
 
     async def _answers(self, calls: Sequence[Call]) -> list[Any]:
         """Return the answer of each call, or its error. A script that cannot be loaded fails its own calls only."""

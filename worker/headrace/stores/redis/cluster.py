@@ -45,9 +45,11 @@ class ClusterClient:
         self._nodes: dict[Address, RedisClient] = {}
         self._slots: list[Address] = []
         self._refresh: asyncio.Task[None] | None = None
+        self._closed = False
 
     async def close(self) -> None:
-        """Close all connections. Idempotent."""
+        """Close all connections. Calls under way, and all that follow, end with StoreUnavailable. Idempotent."""
+        self._closed = True
         if self._refresh is not None:
             self._refresh.cancel()
             await asyncio.gather(self._refresh, return_exceptions=True)
@@ -117,7 +119,7 @@ class ClusterClient:
         if isinstance(error, MovedError):  # before AskError, its base
             if self._slots:
                 self._slots[error.slot_id] = (error.host, error.port)
-            if self._refresh is None or self._refresh.done():
+            if not self._closed and (self._refresh is None or self._refresh.done()):
                 self._refresh = asyncio.create_task(self._read_slots_quietly())
         elif isinstance(error, AskError):
             return error.host, error.port
@@ -132,6 +134,8 @@ class ClusterClient:
         return self._slots[key_slot(name)]
 
     def _node(self, address: Address) -> RedisClient:
+        if self._closed:
+            raise StoreUnavailable(f"redis cluster {self.server}: the connection was closed")
         node = self._nodes.get(address)
         if node is None:
             host, port = address
