@@ -13,6 +13,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
 from types import CodeType, FrameType
 from typing import Any
 
@@ -22,10 +23,12 @@ from headrace.topology import PartitionRef
 from headrace.worker.cancellation import cancel_all
 from headrace.worker.leases import Batch, Execution, LeaseTable, State, open_executions
 from headrace.worker.outage import Backoff, Reachability
+from headrace.worker.restarts import keep_going
 
 log = logging.getLogger("headrace.worker")
 
 BLOCKED_SECONDS = 1.0
+JOIN_SECONDS = 5.0
 _LONGEST_SLEEP = 0.5
 
 
@@ -63,7 +66,8 @@ class Keeper:
         self._sooner: asyncio.Event | None = None
         self._started = threading.Event()
         self._tick = _LONGEST_SLEEP
-        self._asked_at = self.moved_at = time.monotonic()
+        self._asked_at = self.moved_at = self.kept_at = time.monotonic()
+        """``kept_at``: when the keeper last did what it should, whatever the store answered."""
         self._blocked_logged = False
 
     # ---- called from the handlers' loop ------------------------------------------------------------------------------
@@ -82,17 +86,20 @@ class Keeper:
                 self._loop.call_soon_threadsafe(self._sooner.set)
 
     async def stop(self) -> None:
-        """Stop renewing and end the thread."""
+        """Stop renewing and end the thread; it is left behind, and that is logged, if it does not end within 5 s."""
         if self._loop is not None and self._stop is not None:
-            self._loop.call_soon_threadsafe(self._stop.set)
-        await asyncio.to_thread(self._thread.join)
+            with suppress(RuntimeError):  # it has ended by itself
+                self._loop.call_soon_threadsafe(self._stop.set)
+        await asyncio.to_thread(self._thread.join, JOIN_SECONDS)
+        if self._thread.is_alive():
+            log.error("the lease keeper did not end within %g s and is left behind", JOIN_SECONDS)
 
     # ---- the thread --------------------------------------------------------------------------------------------------
 
     def _main(self) -> None:
         try:
             asyncio.run(self._run())
-        except Exception:
+        except BaseException:  # nobody else would see why the thread ends
             log.exception("the lease keeper ended; leases are no longer renewed")
         finally:
             self._started.set()
@@ -101,11 +108,14 @@ class Keeper:
         self._loop = asyncio.get_running_loop()
         self._stop, self._sooner = asyncio.Event(), asyncio.Event()
         self._started.set()
-        beside = [] if self._also is None else [self._loop.create_task(self._also())]
-        keeping = self._loop.create_task(self._keep())
-        await self._stop.wait()
-        await cancel_all([keeping, *beside])
-        await self._store.close()
+        loops = [self._loop.create_task(keep_going("the lease keeper", self._keep))]
+        if self._also is not None:
+            loops.append(self._loop.create_task(keep_going("what runs beside the lease keeper", self._also)))
+        try:
+            await self._stop.wait()
+        finally:
+            await cancel_all(loops)
+            await self._store.close()
 
     async def _keep(self) -> None:
         assert self._sooner is not None  # noqa: S101 - set before this task starts
@@ -117,6 +127,7 @@ class Keeper:
                 backoff.reset()
             else:
                 pause = min(pause, backoff.next())
+            self.kept_at = time.monotonic()
             self._sooner.clear()
             try:
                 async with asyncio.timeout(pause):
@@ -156,6 +167,7 @@ class Keeper:
     async def _renew_some(self, ref: PartitionRef, executions: list[Execution], lease_ms: int) -> None:
         refused = await self._store.renew(ref, [execution.settled for execution in executions], lease_ms)
         self._reachability.answered()
+        self.kept_at = time.monotonic()
         if refused:
             lost = [executions[index] for index in refused]
             self._handlers_loop.call_soon_threadsafe(self._lose, lost)
