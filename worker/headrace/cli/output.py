@@ -79,11 +79,12 @@ def chosen(redis_url: str | None, redis_url_file: str | None, prefix: str | None
 
 
 def with_store(given: dict[str, Any], act: Callable[[Store], Awaitable[T]]) -> T:
-    """Run ``act`` on the store; errors become messages and exit codes."""
+    """Run ``act`` on the store, if its server is new enough; errors become messages and exit codes."""
 
     async def run() -> T:
         store = ConnectionSettings(**given).open_store()
         try:
+            await store.check()
             return await act(store)
         finally:
             await store.close()
