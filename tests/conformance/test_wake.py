@@ -251,6 +251,39 @@ async def test_the_alarm_of_a_dead_holder_is_taken_over(store: Store, advance: A
     assert await take(store) == ref()
 
 
+async def test_V17_a_worker_that_leaves_hands_the_alarm_over_at_once(store: Store) -> None:
+    await created(store)
+    await enqueue(store, new("later", LONG_MS * -1))
+    assert await take(store) == QUEUE  # somebody is to set the timer
+    assert await store.tick(QUEUE, "leaves") is not None
+    assert await store.tick(QUEUE, "stays") is None
+    await store.leave(QUEUE, "leaves")
+    assert await take(store) == QUEUE
+    assert await nothing(store)
+    assert await store.tick(QUEUE, "stays") is not None
+
+
+async def test_a_worker_that_leaves_without_the_alarm_takes_it_from_nobody(store: Store) -> None:
+    await created(store)
+    await enqueue(store, new("later", LONG_MS * -1))
+    await store.tick(QUEUE, "holds")
+    await store.leave(QUEUE, "leaves")
+    await store.leave(QUEUE, "leaves")
+    assert await nothing(store)
+    assert await store.tick(QUEUE, "leaves") is None
+
+
+async def test_where_nothing_is_due_a_leaving_worker_wakes_nobody(store: Store) -> None:
+    await created(store)
+    await enqueue(store, "a")
+    worker = Worker(store, "leaves")
+    claim = await worker.claim()
+    await store.tick(QUEUE, "leaves")
+    await worker.claim(acks=settled(claim))
+    await store.leave(QUEUE, "leaves")
+    assert await nothing(store)
+
+
 async def test_a_claim_tells_the_alarm_to_the_worker_that_leaves_the_earliest_time(store: Store) -> None:
     await created(store, 2)
     first, second = Worker(store, "first"), Worker(store, "second")

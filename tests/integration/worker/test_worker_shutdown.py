@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import threading
 import time
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -300,6 +300,35 @@ async def test_a_worker_that_is_cancelled_hands_its_jobs_back(store: Store) -> N
     with pytest.raises(asyncio.CancelledError):
         await running.task
     assert await sizes(store) == {"ready": 1}
+
+
+class Ticking:
+    """A store that remembers what its clones' ticks returned."""
+
+    def __init__(self, store: Store, ticks: list[int | None]) -> None:
+        self._store, self.ticks = store, ticks
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def clone(self) -> Any:
+        return Ticking(self._store.clone(), self.ticks)
+
+    async def tick(self, queue: str, worker: str) -> int | None:
+        self.ticks.append(await self._store.tick(queue, worker))
+        return self.ticks[-1]
+
+
+async def test_V17_a_worker_that_stops_leaves_the_timer_to_others(store: Store) -> None:
+    producer = await queue(store)
+    await put(producer, "job", [None], delay=3600)
+    ticking = Ticking(store, [])
+    async with working(App(), cast(Store, ticking)) as running:
+        await eventually(lambda: any(tick is not None for tick in ticking.ticks))
+        assert await store.tick(QUEUE, "other") is None
+        assert (await running.stop()).clean
+    assert await store.wait_hint([QUEUE], 10) == QUEUE
+    assert await store.tick(QUEUE, "other") is not None
 
 
 async def test_a_worker_runs_once(store: Store) -> None:

@@ -409,6 +409,10 @@ class Store(Protocol):
         """
         ...
 
+    async def leave(self, queue: str, worker: str) -> None:
+        """Forget a worker that stops; if it held the queue's alarm, one that waits for hints is to set its timer."""
+        ...
+
     # ---- the server ------------------------------------------------------------------------------------------------
 
     async def read_marker(self) -> str | None:

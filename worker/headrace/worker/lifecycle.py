@@ -12,6 +12,7 @@ from secrets import token_hex
 from typing import Any
 
 from headrace.app import App
+from headrace.errors import HeadraceError
 from headrace.stores.base import Store
 from headrace.worker.cancellation import cancel_all
 from headrace.worker.claims import Claims
@@ -34,6 +35,7 @@ log = logging.getLogger("headrace.worker")
 STOP_CLAIMS_SECONDS = 1.0
 INTERRUPT_SECONDS = 1.5
 DRAIN_SECONDS = 2.0
+LEAVE_SECONDS = 0.5
 STALLED_SECONDS = 60.0
 
 
@@ -223,6 +225,7 @@ class Worker:
         await claims.stop(STOP_CLAIMS_SECONDS)
         await cancel_all([claiming])
         await waiting_and_ticking
+        leaving = asyncio.create_task(self._leave())
         if executor.running:
             log.info("stopping: %d handler(s) still run", len(executor.running))
         if self._stop.is_set():
@@ -230,12 +233,22 @@ class Worker:
             await executor.finish(grace, self._stop_now)
         abandoned = await executor.interrupt(INTERRUPT_SECONDS) if executor.running else 0
         unconfirmed = await settlements.drain(DRAIN_SECONDS)
+        await asyncio.wait([leaving], timeout=LEAVE_SECONDS)
+        await cancel_all([leaving])
         if abandoned:
             log.error("%d handler(s) did not end when told to; their jobs are handed back", abandoned)
         if unconfirmed:
             log.error("%d result(s) were not confirmed by the store; these jobs run again", unconfirmed)
         log.info("worker %s has ended", self.identity)
         return Ending(abandoned, unconfirmed)
+
+    async def _leave(self) -> None:
+        """Hand the alarm of each queue over, so that no delayed job waits for a worker that is gone."""
+        for queue in self._settings.queues:
+            try:
+                await self._store.leave(queue, self.identity)
+            except HeadraceError as error:
+                log.warning("leaving queue %s: %s; delayed jobs may be up to 5 s late now", queue, error)
 
     def _read(self) -> Readings | None:
         if self._ended.is_set():

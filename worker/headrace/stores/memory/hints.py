@@ -76,6 +76,12 @@ class QueueHints:
             return max(0, head - now)
         return None
 
+    def give_up_alarm(self, worker: str) -> None:
+        """Let another worker take the alarm, if ``worker`` holds it."""
+        if self.alarm_worker == worker:
+            self.alarm_at, self.alarm_worker = 0, ""
+            self.rearm = self._head() is not None
+
     @property
     def quiet(self) -> bool:
         """Whether no partition is known to be worth a claim."""

@@ -374,6 +374,12 @@ class MemoryStore:
             self._waiters.deliver(queue)
             return hints.take_alarm(worker, now)
 
+    async def leave(self, queue: str, worker: str) -> None:
+        """Offer the alarm that a worker held to another one."""
+        with self._data.lock:
+            self._data.queue(queue).give_up_alarm(worker)
+            self._waiters.deliver(queue)
+
     # ---- the server ------------------------------------------------------------------------------------------------
 
     async def read_marker(self) -> str | None:

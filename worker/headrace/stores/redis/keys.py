@@ -63,6 +63,7 @@ HINT_KEYS: Final[dict[str, tuple[str, ...]]] = {
 QUEUE_SCRIPT_KEYS: Final[dict[str, tuple[str, ...]]] = {
     "write_topology": ("topology",),
     "tick": ("hot", "due", "alarm", "workers"),
+    "leave": ("hot", "due", "alarm", "workers"),
     "hint": ("hot", "due"),
     "claimed": ("hot", "due", "alarm"),
     "forget": ("hot", "due", "parked"),

@@ -384,6 +384,10 @@ class RedisStore:
         ms = int(await self._client.run(script("tick"), self._keys.of_queue_script("tick", queue), (worker,)))
         return None if ms < 0 else ms
 
+    async def leave(self, queue: str, worker: str) -> None:
+        """Forget a worker that stops; the alarm that it held is offered to another one."""
+        await self._client.run(script("leave"), self._keys.of_queue_script("leave", queue), (worker,))
+
     # ---- the server ------------------------------------------------------------------------------------------------
 
     async def read_marker(self) -> str | None:
