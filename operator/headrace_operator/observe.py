@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping
 from datetime import datetime
 
@@ -24,12 +25,18 @@ from headrace_operator.observed import (
     ownership,
 )
 from headrace_operator.planning.versions import ENDED
+from headrace_operator.planning.worker_health import worth_listing
 from headrace_operator.reasons import Finding, Reason
+from headrace_operator.render import selector_text
 
 REDIS_SECONDS = 15.0
 """Longest time that reading one queue from Redis may take."""
+PODS = 500
+"""Worker Pods of one queue that are looked at for the cause of a failure."""
 PARKED_PARTITIONS = 32
 """Partitions, of the oldest versions first, whose parked jobs are asked for by type."""
+
+log = logging.getLogger("headrace.operator")
 
 
 class Observer:
@@ -81,7 +88,25 @@ class Observer:
 
     async def _workers(self, queue: QueueObject) -> WorkersObject | None:
         body = await self._kube.find(f"{deployments(queue.namespace)}/{workers_name(queue.name)}")
-        return None if body is None else WorkersObject(body, ownership(body, queue.name, queue.uid))
+        if body is None:
+            return None
+        whose = ownership(body, queue.name, queue.uid)
+        pods = await self._pods(queue) if whose == "ours" and worth_listing(body, queue.status) else ()
+        return WorkersObject(body, whose, pods)
+
+    async def _pods(self, queue: QueueObject) -> tuple[Body, ...]:
+        """List the worker Pods. Done only while something is wrong: a watch would hold all Pods all the time."""
+        pods: list[Body] = []
+        try:
+            async for pod in self._kube.items(core("pods", queue.namespace), labels=selector_text(queue)):
+                pods.append(pod)
+                if len(pods) >= PODS:
+                    break
+        except ApiError as error:
+            if error.status != 403:
+                raise
+            log.warning("%s/%s: Pods may not be listed: %s", queue.namespace, queue.name, error)
+        return tuple(pods)
 
     async def _has_account(self, queue: QueueObject) -> bool:
         workers = queue.spec.workers if queue.spec is not None else None

@@ -125,10 +125,11 @@ class ConnectionProblem:
 
 @dataclass(frozen=True, slots=True)
 class WorkersObject:
-    """The Deployment with the name of the queue's workers."""
+    """The Deployment with the name of the queue's workers; its Pods only if they had to be looked at."""
 
     body: Object
     ownership: Ownership
+    pods: tuple[Object, ...] = ()
 
     @property
     def replicas(self) -> int:

@@ -51,6 +51,10 @@ class Reason(StrEnum):
     WORKERS_CONFLICT = "WorkersConflict"
     INVALID_WORKERS = "InvalidWorkers"
     REPLICA_FAILURE = "ReplicaFailure"
+    CRASH_LOOP_BACK_OFF = "CrashLoopBackOff"
+    IMAGE_PULL_BACK_OFF = "ImagePullBackOff"
+    UNSCHEDULABLE = "Unschedulable"
+    WORKERS_NOT_READY = "WorkersNotReady"
     API_REFUSED = "ApiRefused"
     # events only
     PROMOTED = "Promoted"

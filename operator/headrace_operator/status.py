@@ -21,7 +21,7 @@ from headrace_operator.observed import Backend, Observed
 from headrace_operator.planning import Plan
 from headrace_operator.planning.stop import stopped
 from headrace_operator.planning.versions import ENDED
-from headrace_operator.planning.workers import workers_condition
+from headrace_operator.planning.worker_health import CONDITION
 from headrace_operator.reasons import Finding, Reason
 from headrace_operator.render import selector_text
 
@@ -130,7 +130,10 @@ Draft = tuple[str, ConditionStatus, Finding]
 
 
 def _conditions(observed: Observed, plan: Plan, failure: Finding | None, loss_epoch: int | None) -> Iterator[Draft]:
+    health = plan.health
     trouble = plan.stalled or plan.connection or failure or plan.topology or plan.workers
+    if trouble is None and health is not None and health.unready:
+        trouble = health.finding
     working = Finding(Reason.WORKING, "the queue is being brought to what the spec says") if plan.steps else None
     yield _condition("Ready", trouble or working, Finding(Reason.READY, _ready_message(observed)))
     stalled = plan.stalled or (failure if failure is not None and failure.reason is Reason.INVALID_WORKERS else None)
@@ -143,10 +146,10 @@ def _conditions(observed: Observed, plan: Plan, failure: Finding | None, loss_ep
     if observed.queue.spec is None:
         return
     yield from _redis_conditions(observed, plan)
-    if (workers := workers_condition(observed)) is not None:
-        available, finding = workers
+    if health is not None:
         trouble = plan.workers or failure
-        yield ("WorkersAvailable", "True" if available and not trouble else "False", trouble or finding)
+        available = health.available and not trouble
+        yield (CONDITION, "True" if available else "False", trouble or health.finding)
     acknowledged = observed.queue.annotations.get(ACK_DATA_LOSS, "")
     if loss_epoch is None:
         yield ("DataLoss", "False", Finding(Reason.NO_DATA_LOSS, "no loss of jobs is known"))

@@ -19,6 +19,10 @@
 - apiGroups: [apps]
   resources: [deployments/scale]
   verbs: [patch]
+# Only while workers do not come up, to say why.
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [list]
 - apiGroups: [""]
   resources: [secrets]
   verbs: [get]

@@ -6,7 +6,7 @@ to the plan after it, so that each is decided from what is really there.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headrace.topology import Topology
 from headrace_operator.observed import Case, ConnectionProblem, Observed
@@ -17,6 +17,7 @@ from headrace_operator.planning.promotion import promotion, spec_refused
 from headrace_operator.planning.restore import difference, restored
 from headrace_operator.planning.stop import stop_event
 from headrace_operator.planning.versions import failed_versions, keep_versions
+from headrace_operator.planning.worker_health import Health, worker_health
 from headrace_operator.planning.workers import workers
 from headrace_operator.reasons import Event, Finding, Reason, normal, warning
 from headrace_operator.steps import Configure, RestoreTopology, Settle, Step, WriteMarker
@@ -31,7 +32,9 @@ class Plan:
 
     ``data_loss``: the data behind the connection is gone since the last pass; ``epoch_after`` is the epoch of the
     topology that replaces it. ``draining``: what the oldest draining version waits for. ``parked``: jobs that no worker
-    knows. ``look_ms``: when to look again although nothing changed (None: at the ordinary interval).
+    knows. ``health``: how the workers are (None: the operator runs none).
+
+    ``look_ms``: when to look again although nothing changed (None: at the ordinary interval).
     """
 
     steps: tuple[Step, ...] = ()
@@ -40,6 +43,7 @@ class Plan:
     workers: Finding | None = None
     draining: Finding | None = None
     parked: Finding | None = None
+    health: Health | None = None
     data_loss: bool = False
     epoch_after: int | None = None
     stalled: Finding | None = None
@@ -48,6 +52,12 @@ class Plan:
 
 def plan(observed: Observed) -> Plan:
     """Decide what to do next about one Queue. No steps: everything is as it can be now."""
+    decided, health = _decide(observed), worker_health(observed)
+    looks = [look for look in (decided.look_ms, health.look_ms if health else None) if look is not None]
+    return replace(decided, health=health, look_ms=min(looks, default=None))
+
+
+def _decide(observed: Observed) -> Plan:
     queue, backend = observed.queue, observed.backend
     if queue.spec is None:
         invalid = Finding(Reason.INVALID_SPEC, f"{queue.problem}; correct the spec")

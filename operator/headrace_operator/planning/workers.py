@@ -7,7 +7,7 @@ from typing import Any
 
 from headrace_operator.api.names import RENDERED, SCALER, workers_name
 from headrace_operator.api.queue_spec import Scaling
-from headrace_operator.observed import Case, Observed, WorkersObject
+from headrace_operator.observed import Case, WorkersObject
 from headrace_operator.reasons import Finding, Reason, normal
 from headrace_operator.render import render_deployment, render_service_account
 from headrace_operator.steps import (
@@ -52,32 +52,6 @@ def workers(case: Case) -> tuple[list[Step], Finding | None]:
         event = normal(Reason.SCALED, f"{name}: {found.replicas} -> {replicas} replicas ({_why(spec.scaling)})")
         steps.append(Scale(name, replicas, metadata["resourceVersion"], event=event))
     return steps, None
-
-
-def workers_condition(observed: Observed) -> tuple[bool, Finding] | None:
-    """Return whether the workers are available, and why; None if the operator runs none."""
-    spec, found = observed.queue.spec, observed.workers
-    if spec is None or spec.workers is None:
-        return None
-    if found is None or found.ownership != "ours":
-        return False, Finding(Reason.WORKERS_STARTING, "the worker Deployment does not exist yet")
-    if failure := replica_failure(found.body):
-        return False, Finding(Reason.REPLICA_FAILURE, f"worker Pods cannot be created: {failure}")
-    status = found.body.get("status", {})
-    available, wanted = status.get("availableReplicas", 0), found.replicas
-    if wanted == 0:
-        return True, Finding(Reason.SCALED_TO_ZERO, "no worker is wanted")
-    if available < wanted:
-        return False, Finding(Reason.WORKERS_STARTING, f"{available} of {wanted} workers are available")
-    return True, Finding(Reason.AVAILABLE, f"{available} of {wanted} workers are available")
-
-
-def replica_failure(deployment: Mapping[str, Any]) -> str | None:
-    """Return why Pods of a Deployment cannot be created (quota, pod security, missing account); None if they can."""
-    for condition in deployment.get("status", {}).get("conditions", []):
-        if condition["type"] == "ReplicaFailure" and condition["status"] == "True":
-            return str(condition.get("message", ""))
-    return None
 
 
 def differs(wanted: Mapping[str, Any], found: Mapping[str, Any]) -> bool:

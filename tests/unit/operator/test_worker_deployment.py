@@ -11,7 +11,7 @@ from headrace_operator import steps
 from headrace_operator.api.names import RENDERED, RENDERER
 from headrace_operator.observed import Observed, Ownership, QueueObject, WorkersObject
 from headrace_operator.planning import plan
-from headrace_operator.planning.workers import differs, workers_condition
+from headrace_operator.planning.workers import differs
 from headrace_operator.reasons import Reason
 from headrace_operator.render import render_deployment
 from tests.unit.operator.scene import backend, known, observed, queue, queue_version, topology
@@ -200,17 +200,3 @@ def test_removed_workers_are_deleted_only_if_they_are_ours() -> None:
     spec = queue(status=known())
     assert plan(seen(stored(rendered()), spec=spec)).steps == (steps.DeleteWorkers("mail-workers", "d1"),)
     assert plan(seen(stored(rendered()), "foreign", spec=spec)).steps == ()
-
-
-def test_availability_is_told_with_its_cause() -> None:
-    def told(replicas: int, **status: Any) -> tuple[bool, Reason]:
-        body = stored(rendered(), replicas) | {"status": status}
-        condition = workers_condition(seen(body))
-        assert condition is not None
-        return condition[0], condition[1].reason
-
-    assert told(2, availableReplicas=2) == (True, Reason.AVAILABLE)
-    assert told(2, availableReplicas=1) == (False, Reason.WORKERS_STARTING)
-    assert told(0) == (True, Reason.SCALED_TO_ZERO)
-    failure = {"type": "ReplicaFailure", "status": "True", "message": "exceeded quota"}
-    assert told(1, conditions=[failure]) == (False, Reason.REPLICA_FAILURE)

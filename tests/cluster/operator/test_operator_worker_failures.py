@@ -1,0 +1,55 @@
+"""Workers that do not come up: the cause is told within a minute, although the old ones are still there."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cluster.operator.queues import Queues, workers
+from tests.services.redis import RedisServer
+
+pytestmark = pytest.mark.usefixtures("operator")
+
+
+def test_E14_crash_loop_no_node_and_quota_are_told_with_their_cause_and_clear_by_themselves(
+    queues: Queues, redis: RedisServer
+) -> None:
+    cluster, namespace = queues.cluster, queues.namespace
+    names = ("crash", "large", "quota")
+    queues.secret(redis.url)
+    for name in names:
+        queues.apply(name, workers=workers())
+    for name in names:
+        queues.wait(name, "WorkersAvailable", "True", "Available", deadline=60)
+
+    queues.patch("crash", workers={"app": None, "command": ["false"]})
+    queues.patch("large", workers={"resources": {"requests": {"cpu": "1000"}}})
+    cluster.wait_for(lambda: len(cluster.pods(namespace)) == 5, what="a new Pod beside the old one of two queues")
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "full"}, "spec": {"hard": {"pods": "5"}}}
+    cluster.apply(quota, namespace=namespace)
+    cluster.wait_for(lambda: _used(queues) == "5", what="the quota is counted")
+    queues.patch("quota", workers={"env": [{"name": "ROUND", "value": "2"}]})
+
+    crashing = queues.wait("crash", "WorkersAvailable", "False", "CrashLoopBackOff", deadline=60)
+    assert "1 of 1 workers are available; Pod crash-workers-" in crashing["message"]
+    assert "ends again and again with exit code 1; see `kubectl logs crash-workers-" in crashing["message"]
+    forbidden = queues.wait("quota", "WorkersAvailable", "False", "ReplicaFailure", deadline=60)
+    assert "exceeded quota: full" in forbidden["message"]
+    waiting = queues.wait("large", "WorkersAvailable", "False", "Unschedulable", deadline=75)
+    assert "Insufficient cpu" in waiting["message"]
+    reasons = {"crash": "CrashLoopBackOff", "quota": "ReplicaFailure", "large": "Unschedulable"}
+    for name, reason in reasons.items():
+        queues.wait(name, "Ready", "False", reason, deadline=120)
+        assert reason in queues.events(name)
+
+    cluster.delete("v1", "ResourceQuota", "full", namespace)
+    queues.patch("crash", workers=workers() | {"command": None})
+    queues.patch("large", workers={"resources": None})
+    queues.patch("quota", workers={"env": workers()["env"] + [{"name": "ROUND", "value": "3"}]})
+    for name in names:
+        queues.wait(name, "WorkersAvailable", "True", "Available", deadline=60)
+        queues.wait(name)
+
+
+def _used(queues: Queues) -> str | None:
+    found = queues.cluster.get("v1", "ResourceQuota", "full", queues.namespace)
+    return None if found is None else found.get("status", {}).get("used", {}).get("pods")
