@@ -201,6 +201,8 @@ async def _complete(store: Store, queue: str, version: int, memory: QueueMemory)
         completed = await lifecycle.complete(store, queue, version)
     except NotDrained as error:
         raise Outdated(str(error)) from error
+    except UnknownVersion:
+        return  # somebody else, who proved the same, has removed it since
     # Removing a version touches no other partition: what was settled stays so, unless somebody else wrote as well.
     if memory.settled_epoch is not None and completed.epoch <= memory.settled_epoch + 2:
         memory.settled_epoch = completed.epoch
