@@ -123,18 +123,23 @@ class QueueTimer:
                     pass
                 continue
             now = time.monotonic()
+            # Set before the calls: what `rearm`, `due_in` and `reread` say while they are under way must stand.
             self._at = now + TICK_SECONDS
+            reading = self._read_at <= now
             try:
-                if self._read_at <= now:
+                if reading:
+                    self._read_at = now + TICK_SECONDS
                     topology = await self._policies.refresh(self._store, self._queue)
                     await self._unparker.look()
                     if topology is not None and self._store.hints_may_be_lost:
                         await self._sweep(topology)
-                    self._read_at = now + TICK_SECONDS
+                    reading = False
                 alarm_ms = await self._store.tick(self._queue, self._worker)
             except Exception as error:
                 self._reachability.failed(f"setting the timer of queue {self._queue}", error)
-                self._at = time.monotonic() + backoff.next()
+                if reading:
+                    self._read_at = 0.0
+                self._set(time.monotonic() + backoff.next())
                 continue
             backoff.reset()
             self._reachability.answered()
