@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
+from weakref import WeakValueDictionary
 
 from headrace.errors import AccessDenied, StoreFull
 from headrace.stores.base import MAX_BATCH, Failure, Release, Store, Unknown
@@ -31,7 +32,7 @@ T = TypeVar("T", Failure, Release, Unknown)
 class Outbox:
     """What one partition has to be told."""
 
-    __slots__ = ("acks", "dirty", "failures", "parks", "ref", "releases", "sending")
+    __slots__ = ("__weakref__", "acks", "dirty", "failures", "parks", "ref", "releases", "sending")
 
     def __init__(self, ref: PartitionRef) -> None:
         self.ref = ref
@@ -70,12 +71,12 @@ class Settlements:
         self._reachability = reachability
         self._metrics = metrics
         self._failures = failures
-        self._outboxes: dict[PartitionRef, Outbox] = {}
+        # Kept by its batches and senders: partitions come and go with every version of a queue.
+        self._outboxes: WeakValueDictionary[PartitionRef, Outbox] = WeakValueDictionary()
         self._dirty: list[Outbox] = []
         self._timer: asyncio.TimerHandle | None = None
         self._senders: set[asyncio.Task[None]] = set()
         self._pool_seconds = pool_seconds
-        self._changed = asyncio.Event()
         self.on_confirmed: Callable[[], None] | None = None
         """Called after outcomes have been confirmed: fewer jobs are in flight."""
 
@@ -146,7 +147,6 @@ class Settlements:
 
     def _flush(self) -> None:
         self._timer = None
-        self._changed.set()
         dirty, self._dirty = self._dirty, []
         for outbox in dirty:
             outbox.dirty = False
@@ -171,7 +171,6 @@ class Settlements:
                     backoff.reset()
         finally:
             outbox.sending = False
-            self._changed.set()
 
     async def _send_once(self, outbox: Outbox) -> None:
         if outbox.acks:
@@ -256,14 +255,12 @@ class Settlements:
 
     async def drain(self, timeout: float) -> int:
         """Wait at most ``timeout`` seconds until all is confirmed; return the number of outcomes that are not."""
+        loop = asyncio.get_running_loop()
+        ends = loop.time() + timeout
         self.hurry()
-        try:
-            async with asyncio.timeout(timeout):
-                while self._leases.held and (self._senders or self._timer is not None):
-                    self._changed.clear()
-                    await self._changed.wait()
-        except TimeoutError:
-            pass
+        while self._leases.held and self._senders and (left := ends - loop.time()) > 0:
+            await asyncio.wait(self._senders, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            self.hurry()
         await cancel_all(self._senders)
         return sum(box.pending for box in self._outboxes.values())
 
