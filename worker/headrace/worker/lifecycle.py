@@ -6,13 +6,12 @@ import asyncio
 import logging
 import signal
 import time
-from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from secrets import token_hex
-from typing import Any
 
 from headrace.app import App
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, UnsupportedServer
 from headrace.stores.base import Store
 from headrace.worker.cancellation import cancel_all
 from headrace.worker.claims import Claims
@@ -23,9 +22,10 @@ from headrace.worker.keeper import Keeper
 from headrace.worker.leases import LeaseTable
 from headrace.worker.measuring import MeasuringExecutor, measured
 from headrace.worker.metrics import Metrics, NoMetrics, Readings, Rendered
-from headrace.worker.outage import Backoff, Reachability
+from headrace.worker.outage import Reachability
 from headrace.worker.parking import Unparker
 from headrace.worker.policies import Policies
+from headrace.worker.restarts import keep_going
 from headrace.worker.settings import WorkerSettings
 from headrace.worker.settlements import POOL_SECONDS, Settlements
 from headrace.worker.wakeups import QueueTimer, Waiter
@@ -96,7 +96,10 @@ class Worker:
         self._stop.set()
 
     async def run(self, *, handle_signals: bool = False) -> Ending:
-        """Work until `stop`. ``handle_signals``: SIGTERM and SIGINT ask for the end, a second one means at once."""
+        """Work until `stop`. ``handle_signals``: SIGTERM and SIGINT ask for the end, a second one means at once.
+
+        Cancelled, it ends without grace, within seconds. Raises UnsupportedServer if the store's server is too old.
+        """
         if self._ran:
             raise RuntimeError("a Worker runs once; make a new one")
         self._ran = True
@@ -105,19 +108,22 @@ class Worker:
         for number in signals:
             loop.add_signal_handler(number, self.request_stop)
         try:
-            return await self._work()
+            async with AsyncExitStack() as stack:
+                return await self._work(stack)
         finally:
             for number in signals:
                 loop.remove_signal_handler(number)
             self._ended.set()
 
-    async def _work(self) -> Ending:
+    async def _work(self, stack: AsyncExitStack) -> Ending:
+        """Start the parts and work; ``stack`` takes what has to be closed however this ends."""
         settings, store, metrics = self._settings, self._store, self._metrics
         handlers = self._app.freeze()
         reachability = Reachability()
         policies = Policies(settings)
         leases = LeaseTable()
         failures = FailureLog()
+        stack.callback(failures.flush)
         measuring = type(metrics) is not NoMetrics
         working_store = measured(store, metrics.store_called) if measuring else store
         settlements = Settlements(working_store, leases, reachability, metrics, failures, self._settle_delay)
@@ -134,7 +140,7 @@ class Worker:
             executor.lose,
             health.run if health else None,
         )
-        timer_store = store.clone()
+        timer_store = self._clone(stack)
         timers = {
             queue: QueueTimer(
                 queue,
@@ -163,11 +169,10 @@ class Worker:
         settlements.on_confirmed = executor.notify_free
         self._claims, self._keeper, self._executor = claims, keeper, executor
         metrics.started(self._read)
-        waiter_stores = {queue: store.clone() for queue in settings.queues}
         waiters = [
             Waiter(
                 claims.rotation.queues[queue],
-                waiter_stores[queue],
+                self._clone(stack),
                 claims,
                 reachability,
                 settings.poll_ms / 1000,
@@ -176,6 +181,7 @@ class Worker:
             for queue in settings.queues
         ]
         keeper.start()
+        stack.push_async_callback(keeper.stop)
         await self._first_look(policies, reachability)
         log.info(
             "worker %s runs %d handler(s) on %s, %d at a time",
@@ -184,31 +190,54 @@ class Worker:
             ", ".join(settings.queues),
             settings.concurrency,
         )
-        claiming = asyncio.create_task(_keep_going("the claim loop", claims.run))
-        beside = [asyncio.create_task(_keep_going("a waiter", waiter.run)) for waiter in waiters]
-        beside += [asyncio.create_task(_keep_going("a timer", timer.run)) for timer in timers.values()]
+        claiming = asyncio.create_task(keep_going("the claim loop", claims.run))
+        beside = [asyncio.create_task(keep_going("a waiter", waiter.run)) for waiter in waiters]
+        beside += [asyncio.create_task(keep_going("a timer", timer.run)) for timer in timers.values()]
+        stack.push_async_callback(cancel_all, [claiming, *beside])
         self.started.set()
         try:
             await self._stop.wait()
         finally:
             # Also when run() is cancelled: then there is no grace.
-            ending = await self._wind_down(claims, claiming, executor, settlements, beside)
-            await keeper.stop()
-            executor.close()
-            failures.flush()
-            for clone in (timer_store, *waiter_stores.values()):
-                await clone.close()
+            winding_down = asyncio.create_task(self._wind_down(claims, claiming, executor, settlements, beside))
+            ending = await self._to_its_end(winding_down)
         return ending
 
-    async def _first_look(self, policies: Policies, reachability: Reachability) -> None:
-        """Read the queues' settings before the first claim, as long as the store answers at once."""
-        for queue in self._settings.queues:
+    def _clone(self, stack: AsyncExitStack) -> Store:
+        clone = self._store.clone()
+        stack.push_async_callback(clone.close)
+        return clone
+
+    async def _to_its_end(self, winding_down: asyncio.Task[Ending]) -> Ending:
+        """Wait for the end even if cancelled, which only ends the grace: jobs are handed back, and nothing is left."""
+        cancelled = False
+        while not winding_down.done():
             try:
-                await policies.refresh(self._store, queue)
-            except Exception as error:
-                reachability.failed(f"reading the topology of queue {queue}", error)
-                return
+                await asyncio.shield(winding_down)
+            except asyncio.CancelledError:
+                self._stop_now.set()
+                cancelled = True
+        if cancelled and not winding_down.cancelled():
+            raise asyncio.CancelledError
+        return winding_down.result()
+
+    async def _first_look(self, policies: Policies, reachability: Reachability) -> None:
+        """Prove the server and read the queues' settings before the first claim, if the store answers at once.
+
+        Raises UnsupportedServer.
+        """
+        doing = "checking the server"
+        try:
+            await self._store.check()
             reachability.answered()
+            for queue in self._settings.queues:
+                doing = f"reading the topology of queue {queue}"
+                await policies.refresh(self._store, queue)
+                reachability.answered()
+        except UnsupportedServer:
+            raise
+        except Exception as error:
+            reachability.failed(doing, error)
 
     async def _wind_down(
         self,
@@ -264,13 +293,20 @@ class Worker:
         def alive() -> Health:
             blocked = self._keeper.blocked_seconds()
             idle = time.monotonic() - self._claims.cycled_at
+            unkept = time.monotonic() - self._keeper.kept_at
             saturated = self._claims.capacity() <= 0
+            down = reachability.down_since is not None
+            ok = saturated or down or idle < stalled
             if blocked > STALLED_SECONDS:
                 # A handler that computes for minutes is no reason for a restart while its lease is worth something.
                 ok = self._keeper.holds_leases()
-            else:
-                ok = saturated or reachability.down_since is not None or idle < stalled
-            return Health(ok, {"claim_cycle_age_seconds": round(idle, 1), "loop_blocked_seconds": round(blocked, 1)})
+            ok = ok and (down or unkept < STALLED_SECONDS)
+            facts = {
+                "claim_cycle_age_seconds": idle,
+                "lease_cycle_age_seconds": unkept,
+                "loop_blocked_seconds": blocked,
+            }
+            return Health(ok, {name: round(seconds, 1) for name, seconds in facts.items()})
 
         def ready() -> Health:
             ok = reachability.ready() and not self._stop.is_set()
@@ -288,15 +324,3 @@ def _open_metrics(settings: WorkerSettings) -> Metrics:
     from headrace.telemetry import open_metrics
 
     return open_metrics(settings.metrics)
-
-
-async def _keep_going(what: str, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Run a loop of the worker; if it fails in a way that nobody foresaw, say so and start it again."""
-    backoff = Backoff()
-    while True:
-        try:
-            await run()
-            return
-        except Exception:
-            log.exception("%s failed unexpectedly and is started again", what)
-        await asyncio.sleep(backoff.next())
