@@ -4,7 +4,9 @@
 -- KEYS  1 meta hash, 2 leased zset, 3 lease hash, 4 jobs hash, 5 mut hash, 6 seen zset
 -- ARGV  1 worker, 2 seq of the claim, 3 lease ms
 -- Returns {'ok', now, msgpack [key, record, changes or '', ...] or ''} or {'gone'}
--- Cost  O(jobs in flight in this partition). Called by a worker after a lost reply.
+-- Cost  O(jobs in flight in this partition), all of them read. No more are leased than its workers may hold together
+--       (max_in_flight of each, by default its slots plus 1,000), nor than the queue's limit of jobs in flight lets.
+--       Called by a worker after a lost reply.
 local META, LEASED, LEASE, JOBS, MUT, SEEN = unpack(KEYS)
 local TOKEN = ARGV[1] .. ':' .. ARGV[2]
 --@include clock
