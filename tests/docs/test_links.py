@@ -15,7 +15,7 @@ from headrace.cli.main import app
 from headrace.stores.base import Counts
 from headrace.worker import WorkerSettings
 from headrace_operator.api.names import GROUP
-from headrace_operator.api.queue_spec import Connection, QueueSpec, Retry, Scaling, Workers
+from headrace_operator.api.queue_spec import Connection, Limits, QueueSpec, Retry, Scaling, Workers
 from headrace_operator.api.queue_status import Phase, QueueStatus
 from headrace_operator.reasons import Reason
 from tests.docs.blocks import ROOT, pages
@@ -156,7 +156,7 @@ def test_every_field_of_a_queue_is_described() -> None:
     words = set(re.findall(r"\w+", " ".join(CODE.findall(table))))
     fields = {
         field.alias
-        for model in (QueueSpec, Connection, Retry, Workers, Scaling)
+        for model in (QueueSpec, Connection, Retry, Limits, Workers, Scaling)
         for field in model.model_fields.values()
     }
     assert fields - words == set()

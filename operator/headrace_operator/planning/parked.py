@@ -26,6 +26,6 @@ def unknown_types(types: Mapping[str, int]) -> str:
     shown = ", ".join(repr(name[:_LONGEST_NAME]) for name in names[:SHOWN])
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return (
-        f"no worker knows the type {shown}{more}; deploy a worker that does, or remove the jobs with "
+        f"no worker knows the type {shown}{more}; deploy a worker that does, or give the type up with "
         "`headrace type delete`"
     )

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from pathlib import Path
 
 import pytest
+import redis as redis_client
 
 from tests.cluster.cluster import LocalCluster
 from tests.cluster.operator import jobs
 from tests.cluster.operator.process import OperatorProcess
-from tests.cluster.operator.queues import API, APPS, Queues, idle_workers
+from tests.cluster.operator.queues import API, APPS, REPOSITORY, Queues, idle_workers
 from tests.cluster.rest import Object
 from tests.services.redis import RedisServer
 
@@ -146,6 +148,34 @@ def test_a_deleted_queue_takes_its_objects_along_and_leaves_redis(queues: Queues
     ):
         queues.cluster.wait_for(partial(is_gone, queues, api, kind, name), what=f"{kind} {name} gone")
     assert jobs.on_store(redis.url, lambda store: jobs.work_off(store, queues.queue_name("mail"), 1)) == 1
+
+
+def test_the_keys_of_a_deleted_queue_are_removed_as_the_page_says_and_those_of_no_other(
+    queues: Queues, redis: RedisServer
+) -> None:
+    page = (Path(REPOSITORY) / "docs/queue.md").read_text()
+    patterns = re.findall(r"--pattern '([^']+)'", page)
+    assert len(patterns) == 2
+    for name in ("mail", "mail2"):
+        queues.apply(name)
+        queues.wait(name)
+        jobs.put(redis.url, queues.queue_name(name), ["a", "b"])
+    queues.cluster.delete(API, "Queue", "mail", queues.namespace)
+    queues.cluster.wait_for(partial(is_gone, queues, API, "QueueVersion", "mail-v1"), what="QueueVersion gone")
+    name, other = queues.queue_name("mail"), queues.queue_name("mail2")
+    with redis_client.Redis.from_url(redis.url, decode_responses=True) as connection:
+        before = {key for key in connection.scan_iter(count=1000) if key.startswith(f"{{headrace:{name}")}
+        for pattern in patterns:
+            found = list(connection.scan_iter(pattern.replace("emails", name), count=1000))
+            assert found
+            connection.unlink(*found)
+        left = {key for key in connection.scan_iter(count=1000) if key.startswith(f"{{headrace:{name}")}
+    assert left == {key for key in before if key.startswith(f"{{headrace:{other}")} != set()
+    assert jobs.on_store(redis.url, lambda store: jobs.work_off(store, other, 1)) == 2
+    queues.apply("mail", version=1, partitions=2)
+    queues.wait("mail")
+    assert queues.condition("mail", "DataLoss")["status"] == "False"
+    assert jobs.known_topology(redis.url, name).epoch == 1
 
 
 def test_E9_objects_of_others_are_never_patched(queues: Queues) -> None:

@@ -354,7 +354,7 @@ def test_an_active_version_that_drains_already_needs_a_higher_one() -> None:
     assert "set spec.version to 2" in planned.stalled.message
 
 
-UNKNOWN = "deploy a worker that does, or remove the jobs with `headrace type delete`"
+UNKNOWN = "deploy a worker that does, or give the type up with `headrace type delete`"
 
 
 def test_a_drain_that_waits_for_parked_jobs_names_their_types_and_what_to_do() -> None:
