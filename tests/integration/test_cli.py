@@ -146,6 +146,14 @@ def test_a_drained_version_is_completed(run: Run) -> None:
     assert ended == (0, "NAME    VERSION  STATE   PARTITIONS\nemails  2        active  1\n", "")
 
 
+def test_a_database_that_is_not_there_is_told(run: Run, redis_servers: RedisServers) -> None:
+    server: Any = redis_servers.get(flavours()[0])
+    url = f"{server.url.rsplit('/', 1)[0]}/9999"
+    code, out, err = run("status", "emails", "--redis-url", url)
+    assert (code, out) == (1, "")
+    assert "/9999 has no database of that number; give a lower one" in err
+
+
 def test_refused_credentials_have_an_exit_code_of_their_own(run: Run, redis_servers: RedisServers) -> None:
     url: Any = redis_servers.get(flavours()[0]).url.replace("redis://", "redis://nobody:hunter2@")
     code, out, err = run("status", "emails", "--redis-url", url)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from importlib.metadata import version
@@ -37,7 +38,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Any:
 
 
 def test_version(run: Any) -> None:
-    assert run("version") == (0, version("headrace") + "\n", "")
+    assert run("version") == run("--version") == (0, version("headrace") + "\n", "")
 
 
 @pytest.mark.parametrize(
@@ -63,15 +64,30 @@ def test_usage_errors_end_with_1_and_go_to_stderr(run: Any, arguments: tuple[str
     [
         (("worker", "run", "nonsense"), "Error: app: 'nonsense' is not module:attribute"),
         (("worker", "run", "no_such_module:app"), "Error: app: module 'no_such_module' is not found"),
-        (("worker", "run", "a:b", "--concurrency", "0"), "Error: HEADRACE_CONCURRENCY: Input should be greater"),
-        (("worker", "run", "a:b", "-q", "NO"), "Error: HEADRACE_QUEUES: queue: 'NO' is not a queue name"),
+        (("worker", "run", "a:b", "--concurrency", "0"), "Error: --concurrency: 0 is below 1\n"),
+        (("worker", "run", "a:b", "-c", "5000"), "Error: --concurrency: 5000 is above 4096\n"),
+        (("worker", "run", "a:b", "-q", "NO"), "Error: --queue: 'NO' is not a queue name"),
+        (
+            ("worker", "run", "a:b", "--metrics", "loud"),
+            "Error: --metrics: 'loud' is unknown; give 'none', 'prometheus'",
+        ),
+        (("status", "emails", "--prefix", "a b"), "Error: --prefix: 'a b' cannot be used; give 1 to 100 characters"),
         (("worker", "run", "a:b", "--log-level", "loud"), "Error: --log-level: 'loud' is unknown"),
         (
             ("worker", "run", "a:b", "--lease-ms", "1000", "--heartbeat-ms", "900"),
-            "Error: heartbeat_ms 900 x 2 is above lease_ms 1000",
+            "Error: --heartbeat-ms 900 x 2 is above --lease-ms 1000: one late renewal would lose leases; "
+            "set --heartbeat-ms to at most 500",
         ),
         (("status", "emails", "--redis-url", "mongo://x"), "Error: store URL: has the unknown scheme 'mongo'"),
         (("status", "emails", "--redis-url", "redis://a", "--redis-url-file", "b"), "exclude each other; give one"),
+        (("status", "emails", "--redis-url", "memory://"), "Error: store URL: memory:// lives within one process"),
+        (("worker", "run", "a:b", "--redis-url", "memory://"), "Error: store URL: memory:// lives within one process"),
+        (("status", "emails", "--redis-url", "redis://h:123456"), "Error: store URL: has a port that is not a number"),
+        (
+            ("status", "emails", "--redis-url", "redis://h/five"),
+            "Error: store URL: has a database that is not a number",
+        ),
+        (("job", "enqueue", "emails", "send", ""), "Error: payload: is empty; give JSON, null for none"),
         (("job", "enqueue", "emails", "send", "{not json"), "Error: payload: is not JSON"),
         (("job", "enqueue", "emails", "send", "--run-at", "soon"), "Error: --run-at: 'soon' is not a time"),
         (
@@ -90,7 +106,45 @@ def test_errors_say_what_is_wrong(run: Any, arguments: tuple[str, ...], message:
 def test_a_store_that_is_not_there_is_an_error_that_names_host_and_port_only(run: Any) -> None:
     code, out, err = run("status", "emails", "--redis-url", "redis://:hunter2@127.0.0.1:1/0")
     assert (code, out) == (1, "")
-    assert err == "Error: redis 127.0.0.1:1/0 does not answer (ConnectionError)\n"
+    told = "does not answer: connection refused; check host and port, and that the server runs"
+    assert err == f"Error: redis 127.0.0.1:1/0 {told}\n"
+
+
+def test_what_comes_from_the_environment_is_named_by_its_variable(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADRACE_CONCURRENCY", "many")
+    monkeypatch.setenv("HEADRACE_LEASE_MS", "1000")
+    assert run("worker", "run", "a:b")[2] == "Error: HEADRACE_CONCURRENCY: 'many' is not a whole number\n"
+    monkeypatch.delenv("HEADRACE_CONCURRENCY")
+    assert (
+        "--heartbeat-ms 900 x 2 is above HEADRACE_LEASE_MS 1000"
+        in run("worker", "run", "a:b", "--heartbeat-ms", "900")[2]
+    )
+
+
+def test_help_shows_the_defaults_of_a_worker(run: Any) -> None:
+    out = " ".join(run("worker", "run", "--help")[1].split())
+    for told in (
+        "Handlers that run at the same time. [default: 16]",
+        "Lease of a claimed job, milliseconds. [default: 30000]",
+        "Time between renewals; unset: a third of the lease.",
+        "[default: host name]",
+    ):
+        assert told in out
+
+
+def test_a_health_port_in_use_ends_the_worker(run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "greets.py").write_text(
+        "from headrace import App\napp = App()\n@app.handler('greet')\ndef greet(ctx, payload): ...\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        code, _, err = run(
+            "worker", "run", "greets:app", "--health-port", str(port), "--redis-url", "redis://127.0.0.1:1"
+        )
+    assert code == 1
+    assert f"Error: health_port: 127.0.0.1 port {port} cannot be listened on (Address already in use)" in err
 
 
 def test_an_app_without_handlers_is_refused(run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

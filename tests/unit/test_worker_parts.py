@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import socket
 from dataclasses import dataclass
 from typing import Any, cast
 
 import pytest
 
-from headrace import StoreUnavailable
+from headrace import InvalidInput, StoreUnavailable
 from headrace.topology import PartitionRef
 from headrace.worker.cancellation import cancel_all
 from headrace.worker.deadlines import Deadlines
@@ -175,6 +176,14 @@ async def test_the_health_server_answers_what_it_is_asked(caplog: pytest.LogCapt
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+async def test_an_address_in_use_is_refused_at_the_start() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(InvalidInput, match=rf"127\.0\.0\.1 port {port} cannot be listened on") as caught:
+            HealthServer("127.0.0.1", port, {}).listen()
+    assert caught.value.field == "health_port"
 
 
 async def test_an_address_in_use_is_told(caplog: pytest.LogCaptureFixture) -> None:

@@ -69,25 +69,34 @@ def test_the_environment_is_read_and_code_wins(monkeypatch: pytest.MonkeyPatch) 
     [
         (
             {"lease_ms": 1000, "heartbeat_ms": 600},
-            "heartbeat_ms 600 x 2 is above lease_ms 1000: one late renewal would lose leases; "
-            "set heartbeat_ms to at most 500",
+            "HEADRACE_HEARTBEAT_MS 600 x 2 is above HEADRACE_LEASE_MS 1000: one late renewal would lose leases; "
+            "set HEADRACE_HEARTBEAT_MS to at most 500",
         ),
         (
             {"concurrency": 8, "queue_buffer": 4, "max_in_flight": 10},
-            "max_in_flight 10 is below concurrency 8 + queue_buffer 4; set it to at least 12, or lower these",
+            "HEADRACE_MAX_IN_FLIGHT 10 is below HEADRACE_CONCURRENCY 8 + HEADRACE_QUEUE_BUFFER 4; "
+            "set it to at least 12, or lower these",
         ),
         ({"queues": ""}, "HEADRACE_QUEUES: no queue is given; name at least one"),
-        ({"queues": "Not_A_Queue"}, "HEADRACE_QUEUES: queue: 'Not_A_Queue' is not a queue name"),
+        ({"queues": "Not_A_Queue"}, "HEADRACE_QUEUES: 'Not_A_Queue' is not a queue name"),
         ({"worker_id": "two words"}, "HEADRACE_WORKER_ID: is not a worker name"),
-        ({"concurrency": 0}, "HEADRACE_CONCURRENCY: Input should be greater than or equal to 1"),
-        ({"batch_size": 257}, "HEADRACE_BATCH_SIZE: Input should be less than or equal to 256"),
-        ({"lease_ms": 499}, "HEADRACE_LEASE_MS: Input should be greater than or equal to 500"),
-        ({"prefix": "{x}"}, "HEADRACE_PREFIX: String should match pattern"),
+        ({"concurrency": 0}, "HEADRACE_CONCURRENCY: 0 is below 1"),
+        ({"batch_size": 257}, "HEADRACE_BATCH_SIZE: 257 is above 256"),
+        ({"lease_ms": 499}, "HEADRACE_LEASE_MS: 499 is below 500"),
+        ({"prefix": "{x}"}, "HEADRACE_PREFIX: '{x}' cannot be used; give 1 to 100 characters"),
         ({"retry": {"base_ms": 10, "cap_ms": 5}}, "HEADRACE_RETRY: base_ms 10 is above cap_ms 5"),
     ],
 )
 def test_what_does_not_fit_is_refused_with_the_numbers(given: dict[str, Any], message: str) -> None:
     assert message in refusal(**given)
+
+
+def test_options_of_the_command_line_are_named_as_they_were_given() -> None:
+    with pytest.raises(ValidationError) as refused:
+        WorkerSettings(metrics="prometheus", health_port=0)
+    assert explain(refused.value, {"metrics": "--metrics"}) == [
+        "--metrics is prometheus and HEADRACE_HEALTH_PORT is 0: nobody could read them; set HEADRACE_HEALTH_PORT"
+    ]
 
 
 def test_each_problem_is_named() -> None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from pydantic import Field, SecretStr, ValidationError
+from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from headrace.errors import InvalidInput
 from headrace.stores import Store, open_store
+
+_SECRET = ("redis_url", "redis_url_file")
 
 
 class ConnectionSettings(BaseSettings):
@@ -55,14 +60,49 @@ class ConnectionSettings(BaseSettings):
         return open_store(self.store_url(), self.prefix)
 
 
-def explain(error: ValidationError) -> list[str]:
-    """Return one line per problem of a pydantic ValidationError: the environment variable and what is wrong.
+def explain(error: ValidationError, options: Mapping[str, str] | None = None) -> list[str]:
+    """Return one line per problem of a pydantic ValidationError: what was set, and what is wrong with it.
 
-    Values are left out, since they may hold a password.
+    ``options``: settings that were given on the command line, with the option's name; the others are named by their
+    environment variable. The value of a URL is left out, since it may hold a password.
     """
+    options = options or {}
     lines = []
-    for problem in error.errors(include_input=False, include_url=False, include_context=False):
-        name = "__".join(str(part) for part in problem["loc"]).upper()
-        message = problem["msg"].removeprefix("Value error, ")
-        lines.append(f"HEADRACE_{name}: {message}" if name else message)
+    for problem in error.errors(include_url=False):
+        setting = str(problem["loc"][0]) if problem["loc"] else ""
+        if not setting:
+            lines.append(_with_names(_message(problem), options))
+            continue
+        inner = "__".join(str(part) for part in problem["loc"]).upper()
+        lines.append(f"{options.get(setting, f'HEADRACE_{inner}')}: {_message(problem, secret=setting in _SECRET)}")
     return lines
+
+
+def _message(problem: ErrorDetails, *, secret: bool = False) -> str:
+    message = problem["msg"].removeprefix("Value error, ").removeprefix("queue: ")
+    if secret:
+        return message
+    value, context = problem["input"], problem.get("ctx", {})
+    match problem["type"]:
+        case "greater_than_equal":
+            return f"{value} is below {context['ge']}"
+        case "less_than_equal":
+            return f"{value} is above {context['le']}"
+        case "int_parsing" | "int_type" | "int_from_float":
+            return f"{value!r} is not a whole number"
+        case "float_parsing" | "float_type":
+            return f"{value!r} is not a number"
+        case "literal_error":
+            return f"{value!r} is unknown; give {context['expected']}"
+        case "string_pattern_mismatch" | "string_too_short" | "string_too_long":
+            return f"{value!r} cannot be used; give 1 to 100 characters without spaces, '{{' and '}}'"
+    return message
+
+
+def _with_names(message: str, options: Mapping[str, str]) -> str:
+    """Replace names of settings by those that the user knows."""
+    return re.sub(
+        r"\b(?:concurrency|metrics|[a-z]+(?:_[a-z]+)+)\b",
+        lambda found: options.get(found[0], f"HEADRACE_{found[0].upper()}"),
+        message,
+    )

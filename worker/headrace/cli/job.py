@@ -60,6 +60,8 @@ def enqueue(
 
 
 def _json(text: str) -> Any:
+    if not text.strip():
+        fail("payload: is empty; give JSON, null for none")
     try:
         return json.loads(text)
     except ValueError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib.metadata import version as installed_version
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -12,6 +12,7 @@ from headrace.cli import dead, job, topology, types, worker
 from headrace.cli.output import Exit
 from headrace.cli.status import status
 
+_HELP = "Delayed-job queues on Redis: run workers, enqueue jobs, look after versions."
 _INTERRUPTED = 130  # what Typer makes of a KeyboardInterrupt
 
 
@@ -41,7 +42,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
     rich_markup_mode=None,
-    help="Delayed-job queues on Redis: run workers, enqueue jobs, look after versions.",
 )
 app.add_typer(worker.app, name="worker")
 app.add_typer(topology.app, name="topology")
@@ -49,6 +49,21 @@ app.add_typer(job.app, name="job")
 app.add_typer(dead.app, name="dead")
 app.add_typer(types.app, name="type")
 app.command("status")(status)
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        print(installed_version("headrace"))
+        raise typer.Exit()
+
+
+@app.callback(help=_HELP)
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Print the version of Headrace.")
+    ] = False,
+) -> None:
+    """Take the options that stand before a command."""
 
 
 @app.command()

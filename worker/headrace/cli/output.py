@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from enum import IntEnum, StrEnum
 from typing import Annotated, Any, NoReturn, TypeVar
 
@@ -13,7 +13,7 @@ import typer
 from pydantic import ValidationError
 
 from headrace.connection import ConnectionSettings, explain
-from headrace.errors import AccessDenied, HeadraceError, NotDrained
+from headrace.errors import AccessDenied, HeadraceError, InvalidInput, NotDrained
 from headrace.stores import Store
 
 T = TypeVar("T")
@@ -41,7 +41,9 @@ OutputOption = Annotated[Format, typer.Option("--output", "-o", help="Form of th
 UrlOption = Annotated[
     str | None,
     typer.Option(
-        "--redis-url", help="URL of the store, without a password [env: HEADRACE_REDIS_URL].", show_default=False
+        "--redis-url",
+        help="URL of the store, without a password [env: HEADRACE_REDIS_URL; default: redis://127.0.0.1:6379/0].",
+        show_default=False,
     ),
 ]
 UrlFileOption = Annotated[
@@ -78,11 +80,23 @@ def chosen(redis_url: str | None, redis_url_file: str | None, prefix: str | None
     return given
 
 
+def check_shared(settings: ConnectionSettings) -> None:
+    """Raise InvalidInput for a store that nobody outside of this process could see."""
+    if settings.store_url().startswith("memory:"):
+        raise InvalidInput(
+            "store URL",
+            "memory:// lives within one process, and this command is a process of its own",
+            "give the URL of a Redis; in a program or a test of yours, open memory:// there",
+        )
+
+
 def with_store(given: dict[str, Any], act: Callable[[Store], Awaitable[T]]) -> T:
     """Run ``act`` on the store, if its server is new enough; errors become messages and exit codes."""
 
     async def run() -> T:
-        store = ConnectionSettings(**given).open_store()
+        settings = ConnectionSettings(**given)
+        check_shared(settings)
+        store = settings.open_store()
         try:
             await store.check()
             return await act(store)
@@ -92,13 +106,14 @@ def with_store(given: dict[str, Any], act: Callable[[Store], Awaitable[T]]) -> T
     try:
         return asyncio.run(run())
     except (ValidationError, HeadraceError) as error:
-        report(error)
+        report(error, given)
 
 
-def report(error: ValidationError | HeadraceError) -> NoReturn:
-    """End with the message and the exit code of an error."""
+def report(error: ValidationError | HeadraceError, given: Iterable[str] = ()) -> NoReturn:
+    """End with the message and the exit code of an error; ``given``: settings that came from the command line."""
     if isinstance(error, ValidationError):
-        fail("\n".join(explain(error)))
+        options = {name: "--queue" if name == "queues" else f"--{name.replace('_', '-')}" for name in given}
+        fail("\n".join(explain(error, options)))
     code = Exit.ERROR
     if isinstance(error, AccessDenied):
         code = Exit.AUTHENTICATION

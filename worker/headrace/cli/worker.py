@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from headrace.app import App
 from headrace.cli.application import load
-from headrace.cli.output import Exit, PrefixOption, UrlFileOption, UrlOption, chosen, fail, report
+from headrace.cli.output import Exit, PrefixOption, UrlFileOption, UrlOption, check_shared, chosen, fail, report
 from headrace.errors import HeadraceError
 from headrace.telemetry.logs import configure_logging
 from headrace.worker import Ending, Worker, WorkerSettings
@@ -21,27 +21,35 @@ from headrace.worker import Ending, Worker, WorkerSettings
 app = typer.Typer(no_args_is_help=True, help="Run workers.")
 
 
+_DEFAULTS = {"worker_id": "host name", "queues": "default"}
+
+
+def _option(setting: str, *names: str) -> Any:
+    """Return the option of a setting, with what it means and its default; unset, the environment may still set it."""
+    field = WorkerSettings.model_fields[setting]
+    default = _DEFAULTS.get(setting, field.default)
+    shown = "" if default is None else f" [default: {default}]"
+    repeatable = " May be repeated." if setting == "queues" else ""
+    return typer.Option(*names, help=f"{field.description}{repeatable}{shown}", show_default=False)
+
+
 @app.command("run")
 def run(
     application: Annotated[str, typer.Argument(metavar="APP", help="module:attribute, as in emails.handlers:app.")],
-    queues: Annotated[list[str] | None, typer.Option("--queue", "-q", help="Queue to work on; repeatable.")] = None,
-    worker_id: Annotated[str | None, typer.Option("--worker-id", help="Name of this worker.")] = None,
-    concurrency: Annotated[int | None, typer.Option("--concurrency", "-c", help="Handlers at the same time.")] = None,
-    batch_size: Annotated[int | None, typer.Option("--batch-size", help="Jobs per claim at most.")] = None,
-    queue_buffer: Annotated[int | None, typer.Option("--queue-buffer", help="Jobs leased beyond free slots.")] = None,
-    max_in_flight: Annotated[int | None, typer.Option("--max-in-flight", help="Leased jobs at most.")] = None,
-    lease_ms: Annotated[int | None, typer.Option("--lease-ms", help="Lease of a claimed job.")] = None,
-    heartbeat_ms: Annotated[int | None, typer.Option("--heartbeat-ms", help="Time between renewals.")] = None,
-    poll_ms: Annotated[int | None, typer.Option("--poll-ms", help="Longest wait for a wake-up.")] = None,
-    timeout_ms: Annotated[int | None, typer.Option("--timeout-ms", help="Longest run of a job.")] = None,
-    grace_seconds: Annotated[
-        float | None, typer.Option("--grace-seconds", help="Time for running handlers after SIGTERM.")
-    ] = None,
-    health_host: Annotated[str | None, typer.Option("--health-host", help="Address of the health server.")] = None,
-    health_port: Annotated[
-        int | None, typer.Option("--health-port", help="Port of the health server; 0: none.")
-    ] = None,
-    metrics: Annotated[str | None, typer.Option("--metrics", help="none, prometheus (/metrics) or otel.")] = None,
+    queues: Annotated[list[str] | None, _option("queues", "--queue", "-q")] = None,
+    worker_id: Annotated[str | None, _option("worker_id", "--worker-id")] = None,
+    concurrency: Annotated[int | None, _option("concurrency", "--concurrency", "-c")] = None,
+    batch_size: Annotated[int | None, _option("batch_size", "--batch-size")] = None,
+    queue_buffer: Annotated[int | None, _option("queue_buffer", "--queue-buffer")] = None,
+    max_in_flight: Annotated[int | None, _option("max_in_flight", "--max-in-flight")] = None,
+    lease_ms: Annotated[int | None, _option("lease_ms", "--lease-ms")] = None,
+    heartbeat_ms: Annotated[int | None, _option("heartbeat_ms", "--heartbeat-ms")] = None,
+    poll_ms: Annotated[int | None, _option("poll_ms", "--poll-ms")] = None,
+    timeout_ms: Annotated[int | None, _option("timeout_ms", "--timeout-ms")] = None,
+    grace_seconds: Annotated[float | None, _option("grace_seconds", "--grace-seconds")] = None,
+    health_host: Annotated[str | None, _option("health_host", "--health-host")] = None,
+    health_port: Annotated[int | None, _option("health_port", "--health-port")] = None,
+    metrics: Annotated[str | None, _option("metrics", "--metrics")] = None,
     log_level: Annotated[str, typer.Option("--log-level", help="debug, info, warning or error.")] = "info",
     log_format: Annotated[str, typer.Option("--log-format", help="text, or json: one object per line.")] = "text",
     redis_url: UrlOption = None,
@@ -75,13 +83,15 @@ def run(
         "metrics": metrics,
     }
     given = {name: value for name, value in given.items() if value is not None}
+    given |= chosen(redis_url, redis_url_file, prefix)
     try:
-        settings = WorkerSettings(**given, **chosen(redis_url, redis_url_file, prefix))
+        settings = WorkerSettings(**given)
+        check_shared(settings)
         loaded = load(application)
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             ending = runner.run(_work(loaded, settings))
     except (ValidationError, HeadraceError) as error:
-        report(error)
+        report(error, given)
     raise typer.Exit(Exit.OK if ending.clean else Exit.ERROR)
 
 

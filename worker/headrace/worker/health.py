@@ -8,8 +8,12 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
+import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+
+from headrace.errors import InvalidInput
 
 log = logging.getLogger("headrace.worker")
 
@@ -44,14 +48,31 @@ class HealthServer:
         self._checks = checks
         self._pages = pages or {}
         self.port = port
+        self._listening: socket.socket | None = None
+
+    def listen(self) -> None:
+        """Take the address before `run`. Raises InvalidInput if that cannot be done."""
+        try:
+            self._listening = self._bound()
+        except OSError as error:
+            raise InvalidInput(
+                "health_port",
+                f"{self._host} port {self._port} cannot be listened on ({_problem(error)})",
+                "choose another one, or stop what uses it",
+            ) from None
+
+    def _bound(self) -> socket.socket:
+        family, _, _, _, address = socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)[0]
+        return socket.create_server(address, family=family)
 
     async def run(self) -> None:
-        """Serve until cancelled. An address that cannot be bound is logged, and tried again every 5 s."""
+        """Serve until cancelled. An address that cannot be had again is logged, and tried again every 5 s."""
         while True:
             try:
-                server = await asyncio.start_server(self._answer, self._host, self._port, limit=MAX_REQUEST)
+                listening, self._listening = self._listening or self._bound(), None
+                server = await asyncio.start_server(self._answer, sock=listening, limit=MAX_REQUEST)
             except OSError as error:
-                log.error("the health server cannot listen on %s port %d: %s", self._host, self._port, error.strerror)
+                log.error("the health server cannot listen on %s port %d: %s", self._host, self._port, _problem(error))
                 await asyncio.sleep(5)
                 continue
             self.port = server.sockets[0].getsockname()[1]
@@ -91,3 +112,8 @@ class HealthServer:
         elif page is not None:
             kind, body = page()
         return status, kind, body if method == b"GET" else b""
+
+
+def _problem(error: OSError) -> str:
+    # The text that comes with it repeats the address; a host name that is unknown has a number below zero.
+    return os.strerror(error.errno) if error.errno and error.errno > 0 else str(error.strerror)

@@ -315,7 +315,9 @@ class Worker:
         settings, metrics = self._settings, self._metrics
         pages = {"/metrics": metrics.render} if isinstance(metrics, Rendered) else {}
         checks = {"/healthz": alive, "/readyz": ready}
-        return HealthServer(settings.health_address, settings.health_port, checks, pages)
+        server = HealthServer(settings.health_address, settings.health_port, checks, pages)
+        server.listen()
+        return server
 
 
 def _open_metrics(settings: WorkerSettings) -> Metrics:

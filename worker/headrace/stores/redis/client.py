@@ -28,7 +28,8 @@ from redis.exceptions import (
     TryAgainError,
 )
 
-from headrace.errors import AccessDenied, HeadraceError, StoreFull, StoreUnavailable, UnsupportedServer
+from headrace.errors import AccessDenied, HeadraceError, InvalidInput, StoreFull, StoreUnavailable, UnsupportedServer
+from headrace.stores.redis.no_answer import why
 from headrace.stores.redis.scripts import Script
 from headrace.stores.redis.urls import connect
 
@@ -59,6 +60,8 @@ class RedisClient:
         self._waiting: deque[Call] = deque()
         self._sender: asyncio.Task[None] | None = None
         self._closed = False
+        self._tls = url.startswith("rediss")
+        self._spoke = False
 
     async def close(self) -> None:
         """Close all connections. Calls under way, and all that follow, end with StoreUnavailable. Idempotent."""
@@ -153,9 +156,14 @@ class RedisClient:
                 text = str(error)
                 if "OOM" in text[:80]:
                     return self.translated(OutOfMemoryError(text))
+                if "DB index" in text:
+                    return InvalidInput(
+                        "store URL", f"{where} has no database of that number", "give a lower one, or 0"
+                    )
                 return HeadraceError(f"{where}: {text}")
             case _:
-                return StoreUnavailable(f"{where} does not answer ({type(error).__name__})")
+                told = why(error, tls=self._tls, spoke_before=self._spoke)
+                return StoreUnavailable(f"{where} does not answer: {told}")
 
     # ---- one sender, many callers ---------------------------------------------------------------------------------
 
@@ -236,7 +244,7 @@ class RedisClient:
                     replies.append(await connection.read_response())
                 except ResponseError as error:
                     replies.append(error)
-            complete = True
+            complete = self._spoke = True
             return replies
         finally:
             if not complete:  # an unread reply must never meet the next command

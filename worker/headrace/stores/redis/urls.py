@@ -21,13 +21,13 @@ _DATABASE = re.compile(r"(/\d*)?\Z")
 Address = tuple[str, int]
 
 
-def malformed() -> InvalidInput:
-    """Return the error for a URL that cannot be parsed; it shows nothing of the URL."""
+def malformed(problem: str = "cannot be parsed") -> InvalidInput:
+    """Return the error for a URL that is not right; it shows nothing of the URL: any part may be one of a password."""
     remedy = (
         "use redis://[user:password@]host[:port][/db], redis+cluster://...host[:port][,host[:port]...] or "
         "redis+sentinel://...host[:port][,...]/NAME[/db], with '/', '?', '#' and '@' in a password percent-encoded"
     )
-    return InvalidInput("store URL", "cannot be parsed", remedy)
+    return InvalidInput("store URL", problem, remedy)
 
 
 def split(url: str) -> SplitResult:
@@ -49,9 +49,12 @@ def addresses(hosts: str, default_port: int) -> list[Address]:
     """Parse ``host[:port][,host[:port]...]``; raise InvalidInput if it is malformed."""
     try:
         found = [urlsplit(f"//{host}") for host in hosts.split(",")]
-        return [(each.hostname or "localhost", each.port or default_port) for each in found]
     except ValueError:
         raise malformed() from None
+    try:
+        return [(each.hostname or "localhost", each.port or default_port) for each in found]
+    except ValueError:
+        raise malformed("has a port that is not a number from 1 to 65535") from None
 
 
 class Connection(NamedTuple):
@@ -72,7 +75,7 @@ def server_name(url: str) -> str:
         name, database = _primary(parts)
         return f"{name}/{database} of sentinels {_shown(addresses(hosts, SENTINEL_PORT))}"
     if not _DATABASE.match(parts.path):
-        raise malformed()
+        raise malformed("has a database that is not a number")
     if parts.scheme in CLUSTER_SCHEMES:
         return _shown(addresses(hosts, 6379))
     if "," in hosts:
@@ -107,8 +110,10 @@ def _shown(hosts: list[Address]) -> str:
 def _primary(parts: SplitResult) -> tuple[str, int]:
     """Return name and database of the primary in ``/NAME[/db]``."""
     name, _, database = parts.path.strip("/").partition("/")
-    if not name or not re.fullmatch(r"\d*", database):
-        raise malformed()
+    if not name:
+        raise malformed("names no primary")
+    if not re.fullmatch(r"\d*", database):
+        raise malformed("has a database that is not a number")
     return name, int(database or 0)
 
 
