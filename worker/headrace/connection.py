@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from pydantic import Field, SecretStr, ValidationError
-from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from headrace.errors import InvalidInput
@@ -78,7 +78,7 @@ def explain(error: ValidationError, options: Mapping[str, str] | None = None) ->
     return lines
 
 
-def _message(problem: ErrorDetails, *, secret: bool = False) -> str:
+def _message(problem: Any, *, secret: bool = False) -> str:
     message = problem["msg"].removeprefix("Value error, ").removeprefix("queue: ")
     if secret:
         return message
