@@ -79,7 +79,7 @@ def explain(error: ValidationError, options: Mapping[str, str] | None = None) ->
 
 
 def _message(problem: Any, *, secret: bool = False) -> str:
-    message = problem["msg"].removeprefix("Value error, ").removeprefix("queue: ")
+    message: str = problem["msg"].removeprefix("Value error, ").removeprefix("queue: ")
     if secret:
         return message
     value, context = problem["input"], problem.get("ctx", {})
