@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 from collections.abc import Iterator
 
@@ -10,6 +11,7 @@ import pytest
 
 from tests.cluster import binaries
 from tests.cluster.guard import Guard
+from tests.election.stage import Stage
 from tests.services.mongo import URL_VARIABLE, FerretServer
 
 # The control plane of the cluster tests, one per run.
@@ -44,3 +46,14 @@ def ferret(process_guard: Guard) -> Iterator[FerretServer]:
     server.start()
     yield server
     server.close()
+
+
+@pytest.fixture
+def stage(caplog: pytest.LogCaptureFixture) -> Iterator[Stage]:
+    """Electors in virtual time, ended with the test."""
+    caplog.set_level(logging.CRITICAL, "headrace.election")
+    made = Stage()
+    yield made
+    errors = [error for each in made.candidates for error in each.loop.errors]
+    made.close()
+    assert not errors

@@ -13,7 +13,7 @@ from headrace.election.elector import Elector
 from headrace.election.errors import Forbidden, LockError, Unavailable
 from headrace.election.fence import Answer, Claim, FenceView, Token
 from headrace.election.memory_fence import FenceState
-from headrace.election.record import RankedLock, Record, Version
+from headrace.election.record import RankedLock, Record, Version, holder_of
 from headrace.election.states import Reason, State
 from headrace.election.tenure import Term
 from headrace.election.timings import STANDARD, Timings
@@ -70,10 +70,10 @@ class StageLock:
         return await self._call("read", timeout, lambda: self.lock.read(timeout))  # type: ignore[return-value]
 
     async def create(self, record: Record, timeout: float) -> Version:
-        return await self._call("write", timeout, lambda: self.lock.create(record, timeout))  # type: ignore[return-value]
+        return await self._call("write", timeout, lambda: self.lock.create(record, timeout))
 
     async def cas(self, version: Version, record: Record, timeout: float) -> Version:
-        return await self._call("write", timeout, lambda: self.lock.cas(version, record, timeout))  # type: ignore[return-value]
+        return await self._call("write", timeout, lambda: self.lock.cas(version, record, timeout))
 
     async def close(self) -> None:
         """Nothing to close."""
@@ -101,7 +101,11 @@ class StageFence:
         return await self._call("read", timeout, self.state.view)  # type: ignore[return-value]
 
     async def announce(self, timeout: float) -> None:
-        await self._call("announce", timeout, lambda: [each.elector.hint() for each in self._hints])
+        def tell() -> None:
+            for each in self._hints:
+                each.elector.hint()
+
+        await self._call("announce", timeout, tell)
 
     async def announcements(self) -> AsyncIterator[None]:
         await asyncio.sleep(1e9)
@@ -229,3 +233,19 @@ class Stage:
 
 UNREACHABLE = Unavailable("no connection", ambiguous=False)
 FORBIDDEN = Forbidden("update Lease x: 403 not allowed")
+
+
+def leading(
+    stage: Stage, name: str = "a", timings: Timings = STANDARD, chain: tuple[str, ...] = ("lease",)
+) -> Candidate:
+    """A candidate that has become leader."""
+    made = stage.candidate(name, timings, chain)
+    stage.until(lambda: made.leads)
+    return made
+
+
+def foreign(stage: Stage, *, duration: float = 15, seq: int | None = 77, term: int = 4) -> None:
+    """The lock is held by a process that is not on the stage."""
+    lock = stage.locks["lease"]
+    lock.record = Record(holder_of("stranger", "n0"), term, duration, seq)
+    lock.version += 1

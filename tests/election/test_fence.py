@@ -13,7 +13,7 @@ import pytest
 import redis.asyncio as redis_client
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from redis.cluster import key_slot
+from redis.crc import key_slot
 from redis.exceptions import ResponseError
 
 from headrace.election.errors import Unavailable
@@ -51,7 +51,7 @@ class Fences:
         keys = (fence_key(self.tag), f"{{{self.tag}}}:work")
         return int(await self.connection.eval(LEADER_SCRIPT, 2, *keys, token.epoch, token.nonce, 15000))
 
-    async def written(self) -> list[bytes]:
+    async def written(self) -> list[bytes | str]:
         return list(await self.connection.lrange(f"{{{self.tag}}}:work", 0, -1))
 
 

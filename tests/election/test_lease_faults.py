@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable
 
+import kubernetes.client
 import pytest
 
 from headrace.election.backends.lease import STUCK_CALLS, LeaseLock, from_time, to_time
@@ -183,7 +184,6 @@ async def test_a_token_that_expired_is_read_anew_once(api: FakeApi, lock: LeaseL
     version = await lock.create(record(), C)
     api.token = "two"
     assert await lock.read(C) == (version, record())
-    api.configuration = lambda: _with_token(api, "stale")  # type: ignore[method-assign]
     other = LeaseLock("leader", "default", configure=lambda: _with_token(api, "stale"))
     error = await failing(other.read(C))
     assert isinstance(error, Forbidden)
@@ -191,8 +191,8 @@ async def test_a_token_that_expired_is_read_anew_once(api: FakeApi, lock: LeaseL
     await other.close()
 
 
-def _with_token(api: FakeApi, token: str) -> object:
-    made = FakeApi.configuration(api)
+def _with_token(api: FakeApi, token: str) -> kubernetes.client.Configuration:
+    made = api.configuration()
     made.api_key["BearerToken"] = f"Bearer {token}"
     return made
 

@@ -133,16 +133,10 @@ async def test_LE28_a_majority_that_does_not_confirm_leaves_the_outcome_unknown(
         assert update["writeConcern"] == {"w": "majority", "j": True}
         assert 0 < update["maxTimeMS"] <= 2000
         assert "txnNumber" not in update  # no repeated write below
-        await failing_read(lock)
+        assert await lock.read(2.0) is None
         (find,) = server.commands("find")
         assert find["readConcern"] == {"level": "majority"}
         await lock.close()
-
-
-async def failing_read(lock: MongoLock) -> None:
-    """The stand-in's answer to a find is no cursor; only what was asked matters here."""
-    with pytest.raises((LockError, KeyError)):
-        await lock.read(2.0)
 
 
 @pytest.mark.parametrize("code", [13, 18])
@@ -164,6 +158,8 @@ async def test_LE12_a_server_that_steps_down_or_is_slow_is_unavailable(code: int
         error = await failing(lock.cas(MongoVersion(3, "a_1"), record(), 2.0))
         assert isinstance(error, Unavailable)
         assert error.ambiguous
+        # Closed while the driver connects anew, it would leave that socket to the garbage collector.
+        assert await lock.read(2.0) is None
         await lock.close()
 
 

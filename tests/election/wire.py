@@ -28,7 +28,8 @@ class WireServer:
     """``answers``: command name to what it is answered with; everything else succeeds. ``seen``: commands received."""
 
     def __init__(self) -> None:
-        self.answers: dict[str, Document | Callable[[Document], Document]] = {}
+        nothing = {"id": 0, "ns": "headrace.leader_election", "firstBatch": []}
+        self.answers: dict[str, Document | Callable[[Document], Document]] = {"find": {"ok": 1.0, "cursor": nothing}}
         self.seen: list[Document] = []
         self._server: asyncio.Server | None = None
 

@@ -36,6 +36,12 @@ SCENARIOS = {
     "the API server refuses": Scenario(everywhere("refuse", "lease", 90)),
     "the API server is down, fast": Scenario(everywhere("outage", "lease", 90), FAST),
     "API server and MongoDB are down": Scenario(everywhere("outage", "lease", 90) + everywhere("outage", "mongo", 90)),
+    "the API server is down, then MongoDB too": Scenario(
+        everywhere("outage", "lease", 90) + everywhere("outage", "mongo", 50, at=90)
+    ),
+    "the API server is down, then MongoDB too, fast": Scenario(
+        everywhere("outage", "lease", 90) + everywhere("outage", "mongo", 50, at=90), FAST
+    ),
     "the API server is down, then the leaders crash": Scenario(everywhere("outage", "lease", 90, at=45) + CRASH),
     "two lose the API server, two lose MongoDB": Scenario(
         tuple(Fault("cut", 60, pod=n, store="lease" if n < 2 else "mongo", seconds=90) for n in range(4))

@@ -12,7 +12,7 @@ from typing import cast
 from headrace.election.calls import Call, answer_of
 from headrace.election.chain import Chain
 from headrace.election.errors import Conflict, Forbidden, LockError, Unavailable
-from headrace.election.fence import Accepted, Answer, Claim, Fence, Held, Stale, Token
+from headrace.election.fence import Accepted, Answer, Claim, Fence, FenceView, Held, Stale, Token
 from headrace.election.handover import free_lock
 from headrace.election.lane import Found, Hold, Lane
 from headrace.election.record import Record
@@ -29,7 +29,8 @@ LOG_INTERVAL = 60.0
 class Campaign:
     """All lanes and the fence of one `run`. One event loop; only its owner calls it, and answers wait in an inbox.
 
-    ``seat``: the right to lead, gone only by `give_up_seat`. ``refused``: the fence has refused the seat's token.
+    ``seat``: the right to lead, gone only by `give_up_seat`. ``refused``: the fence has refused the seat's token;
+    ``overtaken``: so it has, but the answer to a claim of ours may bring the next one.
     ``closed``: no seat is taken. ``nonces``: claimed, not known to be released. ``rest_until``: no takeover earlier.
     """
 
@@ -41,6 +42,7 @@ class Campaign:
         self.rest_until = -math.inf
         self.changed = asyncio.Event()
         self.inbox: list[Callable[[], None]] = []
+        self.overtaken: Token | None = None
         self.held_by_other = False
         self.closed = False
         self.nonces: set[str] = set()
@@ -49,7 +51,8 @@ class Campaign:
         self._timings = around.timings
         self._calls: dict[Lane | None, Call] = {}
         self._fence_at = self._beat_at = -math.inf
-        self._fence_answered_at = -math.inf
+        self._looked_at = self._ruled_until = -math.inf
+        self._ruling_rank = 0
         self._fence_failing_since: float | None = None
         self._fence_wanted = False
         self._logged: dict[str, float] = {}
@@ -107,15 +110,22 @@ class Campaign:
         free = max(lane.free_at(), lane.not_before, self.rest_until)
         look = max(lane.poll_at, lane.not_before)
         # Taken only by one that the fence answers: a leader's beats say so, others ask.
-        answered = now - self._fence_answered_at <= self._timings.retry_period
-        if free <= now and (answered or (self.seat is not None and self._fence_failing_since is None)):
+        stale_at = self._looked_at + self._timings.retry_period
+        if self.seat is not None:
+            answered, pointless = self._fence_failing_since is None, False
+        else:
+            # While a higher rank leads it could not claim, but would be in that leader's way down.
+            answered, pointless = now <= stale_at, self._ruling_rank > lane.place.rank and now < self._ruled_until
+        if free <= now and answered and not pointless:
             self._start_takeover(lane, now)
             return math.inf
-        self._fence_wanted |= free <= now
+        self._fence_wanted |= free <= now and not answered
         if look <= now:
             self._start_read(lane, now)
             return math.inf
-        return look if free <= now else min(free, look)
+        if free > now:
+            return min(free, look)
+        return min(stale_at + 1e-3, look) if answered else look
 
     def _drive_fence(self, now: float) -> float:
         if None in self._calls:
@@ -218,6 +228,9 @@ class Campaign:
         now = self._around.clock()
         if lane is None:
             self._end_fence(call, result, now)
+            if (overtaken := self.overtaken) is not None:
+                self.overtaken = None
+                self.refuse(overtaken)  # without effect if the claim was accepted
         elif call.kind != "release":
             self._end_lock(lane, call, result, now)
         elif isinstance(result, LockError):  # cut short: any step of it may have been applied
@@ -287,8 +300,11 @@ class Campaign:
                 self._fence_failing_since = call.sent_at
             self._fence_at = now + self._timings.pause
             return
-        self._fence_answered_at = now
         self._fence_failing_since = None
+        if isinstance(result, FenceView):
+            mine = result.holder == self._around.identity
+            self._looked_at, self._ruling_rank = now, 0 if mine else result.rank
+            self._ruled_until = now + result.seconds
         if call.kind == "claim":
             self._end_claim(call, cast(Answer, result), now)
         elif call.kind == "beat" and self.seat is not None and self.seat.token.nonce == call.subject:
@@ -327,10 +343,18 @@ class Campaign:
         log.info("leading through %s as epoch %d", lane.place.name, token.epoch)
 
     def refuse(self, token: Token) -> None:
-        """The fence has refused ``token``: if it is the seat's, the seat is void."""
-        if self.seat is not None and self.seat.token == token and not self.refused:
-            self.refused = True
-            self._around.metrics.fenced()
+        """The fence has refused ``token``: if it is the seat's, the seat is void.
+
+        While a claim of ours is on its way, that may be what overtook it: then nothing is void yet, and no token shown.
+        """
+        call = self._calls.get(None)
+        if self.seat is None or self.seat.token != token or self.refused:
+            return
+        if call is not None and call.kind == "claim":
+            self.overtaken = token
+            return
+        self.refused = True
+        self._around.metrics.fenced()
 
     def look_soon(self) -> None:
         """A lock may be free."""
@@ -351,6 +375,7 @@ class Campaign:
         """Lead no more, from now on, whatever answers are still on their way. What is held stays held."""
         self.seat = self.seat_lane = None
         self.refused = False
+        self.overtaken = None
         self.closed = True
         self.chain.aim = None
 

@@ -83,7 +83,9 @@ class Elector:
     def token(self) -> Token | None:
         """Return what leader scripts show to the fence; None: this process does not lead."""
         campaign = self._campaign
-        seat = campaign.seat if campaign is not None and not campaign.refused else None
+        if campaign is None or campaign.refused or campaign.overtaken is not None:
+            return None
+        seat = campaign.seat
         return seat.token if seat is not None and is_leading(seat, self._clock()) else None
 
     def healthy(self) -> bool:

@@ -70,6 +70,7 @@ class MongoLock:
                 connectTimeoutMS=round(call_timeout * 1000),
                 socketTimeoutMS=round(call_timeout * 1000),
                 maxPoolSize=2,
+                serverMonitoringMode="poll",  # streaming opens a second connection, which `close` may leave half made
             )
         except (InvalidURI, ConfigurationError, ValueError):
             # Its text may quote the URL.

@@ -1,0 +1,224 @@
+"""Three real processes, a real Lease, a real Redis: frozen, killed, asked to end, and cut off from the API server."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import redis
+
+from tests.cluster.cluster import LocalCluster
+from tests.cluster.control_plane import API_SERVER, ControlPlane
+from tests.cluster.guard import Guard
+from tests.services.mongo import FerretServer
+from tests.services.redis import RedisServer
+
+ROOT = Path(__file__).resolve().parents[2]
+DEADLINE = 60.0
+
+
+class Process:
+    """One candidate, and what it has said."""
+
+    def __init__(self, guard: Guard, name: str, *options: str, **env: str) -> None:
+        self.name, self._guard = name, guard
+        self.lines: list[str] = []
+        self._process = subprocess.Popen(
+            [sys.executable, "-W", "error", "-m", "tests.election.process", "--name", name, *options],
+            cwd=ROOT,
+            env={**os.environ, **env},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        guard.watch(self._process.pid)
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self.lines.append(line.rstrip())
+
+    def signal(self, number: int) -> None:
+        os.killpg(self._process.pid, number)
+
+    @property
+    def leads(self) -> bool:
+        own = [line for line in self.lines if line.startswith(("started", "stopped"))]
+        return self._process.poll() is None and bool(own) and own[-1].startswith("started")
+
+    def said(self, word: str) -> list[str]:
+        return [line for line in self.lines if line.startswith(word)]
+
+    def wait(self, seconds: float = 20) -> int:
+        return self._process.wait(seconds)
+
+    def close(self) -> None:
+        if self._process.poll() is None:
+            self.signal(signal.SIGKILL)
+        self._process.wait()
+        self._guard.release(self._process.pid)
+        self._reader.join()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+
+class Group:
+    """Three candidates and the list that leaders write to."""
+
+    def __init__(self, guard: Guard, server: RedisServer, tag: str, *options: str, **env: str) -> None:
+        # One of them lives in another time zone.
+        zones = ("UTC", "Asia/Tokyo", "America/New_York")
+        common = ("--redis", server.url, "--tag", tag, *options)
+        self.all = [Process(guard, f"p{n}", *common, TZ=zone, **env) for n, zone in enumerate(zones)]
+        self._redis = redis.Redis.from_url(server.url)
+        self._key = f"{{{tag}}}:work"
+
+    def leader(self, *, but: Process | None = None) -> Process:
+        """The one that leads, as soon as exactly one says so."""
+        found: list[Process] = []
+
+        def one() -> bool:
+            found[:] = [each for each in self.all if each.leads and each is not but]
+            return len(found) == 1
+
+        self.until(one)
+        return found[0]
+
+    def writes(self) -> list[tuple[int, str]]:
+        rows = [row.decode().split() for row in self._redis.lrange(self._key, 0, -1)]  # type: ignore[union-attr]
+        return [(int(epoch), name) for epoch, name in rows]
+
+    def until(self, condition: Callable[[], bool]) -> float:
+        begun = time.monotonic()
+        while not condition():
+            if time.monotonic() - begun > DEADLINE:
+                raise AssertionError({each.name: each.lines for each in self.all})
+            time.sleep(0.02)
+        return time.monotonic() - begun
+
+    def written_by(self, process: Process) -> None:
+        """Wait for a write of this process that is newer than now."""
+        count = len(self.writes())
+        self.until(lambda: any(name == process.name for _, name in self.writes()[count:]))
+
+    def check(self) -> None:
+        """S1: epochs never go back, and each has one writer."""
+        writes = self.writes()
+        epochs = [epoch for epoch, _ in writes]
+        assert epochs == sorted(epochs)
+        writers: dict[int, set[str]] = {}
+        for epoch, name in writes:
+            writers.setdefault(epoch, set()).add(name)
+        assert all(len(names) == 1 for names in writers.values()), writers
+
+    def close(self) -> None:
+        for each in self.all:
+            each.close()
+        self._redis.close()
+
+
+@pytest.fixture
+def server(process_guard: Guard) -> Iterator[RedisServer]:
+    with RedisServer(guard=process_guard) as running:
+        yield running
+
+
+@pytest.fixture
+def group(
+    process_guard: Guard, server: RedisServer, prefix: str, cluster: LocalCluster, namespace: str
+) -> Iterator[Group]:
+    options = ("--lease", "leader", "--namespace", namespace)
+    made = Group(process_guard, server, prefix, *options, KUBECONFIG=str(cluster.kubeconfig))
+    yield made
+    made.close()
+
+
+def test_L9_L16_LE35_a_frozen_leader_is_replaced_and_its_late_writes_are_refused(group: Group) -> None:
+    first = group.leader()
+    group.written_by(first)
+    first.signal(signal.SIGSTOP)
+    second = group.leader(but=first)
+    group.written_by(second)
+    first.signal(signal.SIGCONT)
+    group.until(lambda: bool(first.said("stopped")))
+    count = len(group.writes())
+    group.written_by(second)
+    assert {name for _, name in group.writes()[count:]} == {second.name}
+    group.check()
+
+
+def test_L6_LE9_a_killed_leader_is_followed(group: Group) -> None:
+    first = group.leader()
+    group.written_by(first)
+    first.signal(signal.SIGKILL)
+    second = group.leader(but=first)
+    group.written_by(second)
+    group.check()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_LE16_LE10_a_leader_that_is_asked_to_end_hands_over(group: Group, number: int) -> None:
+    first = group.leader()
+    group.written_by(first)
+    first.signal(number)
+    second = group.leader(but=first)
+    group.written_by(second)
+    assert first.wait() == 0
+    assert first.said("stopped") == ["stopped terminated"]
+    assert first.said("ended") == ["ended True"]
+    # All others end too, without ever having led.
+    third = next(each for each in group.all if each not in (first, second))
+    third.signal(signal.SIGTERM)
+    assert third.wait() == 0
+    assert third.said("stopped") == third.said("started") == []
+    group.check()
+
+
+def test_LE30_the_work_goes_on_while_the_API_server_is_gone(
+    process_guard: Guard, server: RedisServer, prefix: str, ferret: FerretServer
+) -> None:
+    with ControlPlane() as plane:
+        options = ("--lease", "leader", "--namespace", "default", "--mongo", ferret.url)
+        group = Group(process_guard, server, prefix, *options, KUBECONFIG=str(plane.kubeconfig))
+        try:
+            leader = group.leader()
+            group.written_by(leader)
+            before = group.writes()[-1][0]
+            plane.stop_component(API_SERVER, grace=0)
+            group.until(lambda: group.writes()[-1][0] > before)
+            ferret.kill()
+            below = group.writes()[-1][0]
+            group.until(lambda: group.writes()[-1][0] > below)
+            ferret.start()
+            plane.start_component(API_SERVER)
+            group.until(lambda: _holder(plane).startswith(_identity(leader)))
+            leader.signal(signal.SIGKILL)
+            group.written_by(group.leader(but=leader))
+            assert leader.said("stopped") == []
+            group.check()
+        finally:
+            group.close()
+
+
+def _identity(process: Process) -> str:
+    """What the process called itself when it began to lead."""
+    began = next(n for n, line in enumerate(process.lines) if line.startswith("started"))
+    return next(line.split()[1] for line in process.lines[max(0, began - 1) :] if line.startswith("leader"))
+
+
+def _holder(plane: ControlPlane) -> str:
+    found = plane.rest.find("/apis/coordination.k8s.io/v1/namespaces/default/leases/leader")
+    spec = found["spec"] if found is not None else {}
+    fresh = int(spec.get("leaseTransitions", 0)) > 1  # taken again since the outage
+    return str(spec.get("holderIdentity", "")) if fresh else ""
