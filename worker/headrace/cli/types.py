@@ -69,7 +69,9 @@ def delete_type(
         if dry_run:
             print(f"{jobs} parked job(s) of type {type} would become dead letters")
             return
-        if jobs:
-            ask(f"make {jobs} parked job(s) of type {type} dead letters", queue)
+        if not jobs:
+            print(f"no job of type {type} is parked")
+            return
+        ask(f"make {jobs} parked job(s) of type {type} dead letters", queue)
     dead = with_store(given, act)
     print(f"{dead} dead letter(s) more" if dead else f"no job of type {type} is parked")
