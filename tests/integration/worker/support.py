@@ -136,7 +136,7 @@ class Faulty:
 
     def __getattr__(self, name: str) -> Any:
         target = getattr(self._store, name)
-        if name in ("clone", "close"):
+        if name in ("clone", "close") or not callable(target):
             return target
 
         async def call(*args: Any, **kwargs: Any) -> Any:
