@@ -16,6 +16,7 @@ from headrace.election.backends.lease import LeaseLock, own_namespace
 from headrace.election.errors import Conflict, Forbidden, Unavailable
 from headrace.election.record import Record
 from tests.cluster.cluster import LocalCluster
+from tests.cluster.kubeconfig import with_token
 from tests.cluster.rest import ApiError
 
 C = 5.0
@@ -42,6 +43,16 @@ class Worker:
     def lock(self, name: str = NAME) -> LeaseLock:
         return LeaseLock(name, self.namespace, configure=self.configuration)
 
+    def ask(self, method: str, path: str) -> int:
+        """Status of any request with the worker's token."""
+        client = self.cluster.client(self.kubeconfig)
+        headers = {"Content-Type": "application/merge-patch+json"}
+        client.update_params_for_auth(headers, [], ["BearerToken"], path, method, None)
+        pool = client.rest_client.pool_manager
+        status = pool.request(method, client.configuration.host + path, headers=headers, body=b"{}").status
+        pool.clear()
+        return int(status)
+
     def lease(self) -> dict[str, Any]:
         found = self.cluster.rest.find(f"{LEASES.format(self.namespace)}/{NAME}")
         assert found is not None
@@ -53,9 +64,8 @@ class Worker:
 
 
 @pytest.fixture
-def worker(cluster: LocalCluster, namespace: str) -> Worker:
+def worker(cluster: LocalCluster, namespace: str, tmp_path: Path) -> Worker:
     rest, account = cluster.rest, "emails-worker"
-    user = f"system:serviceaccount:{namespace}:{account}"
     rest.request("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": account}})
     rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
     rule = {
@@ -71,18 +81,20 @@ def worker(cluster: LocalCluster, namespace: str) -> Worker:
         "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": namespace}],
     }
     rest.request("POST", f"{rbac}/rolebindings", binding)
-    groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated")
-    kubeconfig = cluster.control_plane.user_kubeconfig(user, *groups, namespace=namespace)
+    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+    answer = rest.request("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token", request)
+    token, token_file = answer["status"]["token"], tmp_path / "token"
+    token_file.write_text(token)
+    kubeconfig = tmp_path / "kubeconfig"
+    authority = cluster.control_plane.authority.certificate
+    kubeconfig.write_text(with_token(cluster.server, authority, token, str(token_file), namespace=namespace))
     made = Worker(cluster, namespace, kubeconfig)
-    client = cluster.client(kubeconfig)
 
     def allowed() -> bool:
         # Not there yet, but no more forbidden: the authorizer learns of a new Role a moment later.
-        path = f"{client.configuration.host}{LEASES.format(namespace)}/{NAME}"
-        return bool(client.rest_client.pool_manager.request("GET", path).status == 404)
+        return made.ask("GET", f"{LEASES.format(namespace)}/{NAME}") == 404
 
     cluster.wait_for(allowed, what="rights of the worker")
-    client.rest_client.pool_manager.clear()
     return made
 
 
@@ -102,8 +114,6 @@ async def test_E12_a_workers_rights_suffice_and_reach_nothing_else(worker: Worke
     with pytest.raises(Forbidden):
         await other.create(record(), C)
     await other.close()
-    client = worker.cluster.client(worker.kubeconfig)
-    pool, host = client.rest_client.pool_manager, client.configuration.host
     refused: list[tuple[str, str]] = [
         ("GET", LEASES.format(worker.namespace)),
         ("DELETE", f"{LEASES.format(worker.namespace)}/{NAME}"),
@@ -114,9 +124,7 @@ async def test_E12_a_workers_rights_suffice_and_reach_nothing_else(worker: Worke
         ("GET", f"{LEASES.format('kube-system')}/{NAME}"),
     ]
     for method, path in refused:
-        headers = {"Content-Type": "application/merge-patch+json"}
-        assert pool.request(method, host + path, headers=headers, body=b"{}").status == 403, (method, path)
-    pool.clear()
+        assert worker.ask(method, path) == 403, (method, path)
 
 
 async def test_LE8_missing_rights_are_named_with_verb_resource_and_account(worker: Worker) -> None:
