@@ -6,7 +6,7 @@ Redis accepts undeclared keys silently on a single node, so the scripts are read
 import re
 
 import pytest
-from redis.cluster import key_slot
+from redis.crc import key_slot
 
 from headrace.stores.redis.keys import HINT_KEYS, PARTITION_KEYS, QUEUE_SCRIPT_KEYS, SCRIPT_KEYS, Keys
 from headrace.stores.redis.scripts import script
