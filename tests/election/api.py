@@ -42,13 +42,19 @@ class FakeApi:
         made = kubernetes.client.Configuration()
         made.host = self.url
         if self.token is not None:
-            made.api_key["BearerToken"] = f"Bearer {self.token}"
+            authorize(made, self.token)
         return made
 
     def close(self) -> None:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
+
+
+def authorize(configuration: kubernetes.client.Configuration, token: str) -> None:
+    """Under the names of the client's releases 37 and 36."""
+    for key in ("BearerToken", "authorization"):
+        configuration.api_key[key] = f"Bearer {token}"
 
 
 class Handler(BaseHTTPRequestHandler):

@@ -47,7 +47,7 @@ class Worker:
         """Status of any request with the worker's token."""
         client = self.cluster.client(self.kubeconfig)
         headers = {"Content-Type": "application/merge-patch+json"}
-        client.update_params_for_auth(headers, [], ["BearerToken"], path, method, None)
+        headers |= {each["key"]: each["value"] for each in client.configuration.auth_settings().values()}
         pool = client.rest_client.pool_manager
         status = pool.request(method, client.configuration.host + path, headers=headers, body=b"{}").status
         pool.clear()

@@ -13,7 +13,7 @@ import pytest
 from headrace.election.backends.lease import STUCK_CALLS, LeaseLock, from_time, to_time
 from headrace.election.errors import Conflict, Forbidden, LockError, Unavailable
 from headrace.election.record import SECOND, Record, next_seq
-from tests.election.api import FakeApi, Handler
+from tests.election.api import FakeApi, Handler, authorize
 
 C = 5.0
 SHORT = 0.4
@@ -193,7 +193,7 @@ async def test_a_token_that_expired_is_read_anew_once(api: FakeApi, lock: LeaseL
 
 def _with_token(api: FakeApi, token: str) -> kubernetes.client.Configuration:
     made = api.configuration()
-    made.api_key["BearerToken"] = f"Bearer {token}"
+    authorize(made, token)
     return made
 
 
