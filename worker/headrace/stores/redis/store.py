@@ -359,6 +359,9 @@ class RedisStore:
 
     async def _first_hint(self, queues: Sequence[str], timeout: float) -> PartitionRef | str | None:
         """Wait for several queues whose keys lie on different nodes; a second hint at the same moment is given back."""
+        for queue in queues:  # in turn, before the nodes race
+            if popped := await self._client.command("ZPOPMIN", self._keys.queue(queue, "hot")):
+                return queue if popped[0] == b"@" else _ref(queue, popped[0])
         waits = [asyncio.create_task(self.wait_hint([queue], timeout)) for queue in queues]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
