@@ -396,6 +396,8 @@ class Campaign:
             del self._calls[lane]
             if lane is not None and call.kind in ("write", "release"):
                 lane.doubt = True
+        # The next call must not meet one that is only about to end.
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def close(self) -> None:
         """Cancel what is under way."""
