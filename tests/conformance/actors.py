@@ -34,6 +34,7 @@ class Gate:
         self.steps: list[str] = []
         self.kill_after: int | None = None
         self._stop: str | None = None
+        self._all_that_follow = False
         self._lose: set[str] = set()
         self.lost = asyncio.Event()
         self._stopped = asyncio.Event()
@@ -43,9 +44,13 @@ class Gate:
     def store(self) -> Store:
         return cast(Store, self)
 
-    def stop_before(self, step: str) -> None:
-        """Stop the actor before its next step of that name."""
+    def stop_before(self, step: str, *, all_that_follow: bool = False) -> None:
+        """Stop the actor before its next step of that name.
+
+        ``all_that_follow``: also before those that it asks for at the same time, as if it slept.
+        """
         self._stop = step
+        self._all_that_follow = all_that_follow
         self._stopped.clear()
         self._go.clear()
 
@@ -69,9 +74,11 @@ class Gate:
             name = f"{method} {place}".rstrip()
             if self.kill_after is not None and len(self.steps) >= self.kill_after:
                 raise Killed(name)
-            if self._stop == name:
+            stops = self._stop == name
+            if stops:
                 self._stop = None
                 self._stopped.set()
+            if stops or (self._all_that_follow and self._stopped.is_set()):
                 async with asyncio.timeout(LIMIT):
                     await self._go.wait()
             self.steps.append(name)
@@ -94,7 +101,7 @@ async def standing_before(
     The future yields what the actor returns; it is done when the block has been left. An error of the actor is left
     in the future.
     """
-    gate.stop_before(step)
+    gate.stop_before(step, all_that_follow=True)
     task = asyncio.ensure_future(actor(gate.store))
     try:
         await gate.stopped()
@@ -143,8 +150,8 @@ PROMOTION = [
 COMPLETION = [
     "read_topology",
     "mark 1:0",
-    "close_partition 1:0",
     "mark 1:1",
+    "close_partition 1:0",
     "close_partition 1:1",
     "write_topology",
     "remove 1:0",

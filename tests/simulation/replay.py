@@ -66,10 +66,11 @@ class _Request:
 
 
 class _Stepped:
-    """A coroutine of `headrace.lifecycle` whose every call of the store waits for its turn."""
+    """A coroutine of `headrace.lifecycle` whose every call of the store waits for its turn, in whatever order."""
 
     def __init__(self, sequence: Callable[[base.Store], Coroutine[Any, Any, Any]]) -> None:
         self._requests: asyncio.Queue[_Request] = asyncio.Queue()
+        self._waiting: list[_Request] = []
         self._task = asyncio.ensure_future(sequence(cast(base.Store, self)))
 
     def __getattr__(self, method: str) -> Callable[..., Awaitable[Any]]:
@@ -80,11 +81,17 @@ class _Stepped:
 
         return call
 
-    async def next(self) -> _Request:
-        """Return the next call it wants to make; fail if it ended instead."""
-        request = await self._wanted()
-        assert request is not None, f"the sequence ended before the model's: {self._task}"
-        return request
+    async def next(self, expected: tuple[object, ...]) -> _Request:
+        """Return the expected call among those that it wants to make now; fail if it does not want it."""
+        while True:
+            for number, request in enumerate(self._waiting):
+                if (request.method, *_essence(request.arguments)) == expected:
+                    return self._waiting.pop(number)
+            wanted = [(request.method, *_essence(request.arguments)) for request in self._waiting]
+            assert self._requests.qsize() or not wanted, f"it wants {wanted}, the model {expected}"
+            further = await self._wanted()
+            assert further is not None, f"the sequence ended before the model's: {self._task}"
+            self._waiting.append(further)
 
     async def _wanted(self) -> _Request | None:
         wanted = asyncio.ensure_future(self._requests.get())
@@ -97,7 +104,7 @@ class _Stepped:
 
     async def ended(self) -> None:
         """Wait for its end, without another call; an error of Headrace is an end like any other."""
-        request = await self._wanted()
+        request = self._waiting[0] if self._waiting else await self._wanted()
         assert request is None, f"the model's sequence ended before {request}"
         error = self._task.exception()
         if error is not None and not isinstance(error, HeadraceError):
@@ -161,8 +168,7 @@ class Replay:
         before, after = walked.before.actors[number], walked.after.actors[number]
         if number not in self._sequences:
             self._sequences[number] = _Stepped(self._sequence(walked))
-        request = await self._sequences[number].next()
-        assert (request.method, *_essence(request.arguments)) == _expected(step.call)
+        request = await self._sequences[number].next(_expected(step.call))
         reply = await getattr(self.store, request.method)(*request.arguments)
         if isinstance(reply, base.Counts):
             assert isinstance(step.reply, Counts)

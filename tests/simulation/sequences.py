@@ -1,6 +1,7 @@
 """The sequences of `headrace.lifecycle` as roles: promote, configure, complete, and undo of an unpromoted version.
 
-They are step for step what the code does; ``test_replay.py`` drives the code itself along traces of this model.
+They are step for step what the code does; ``test_replay.py`` drives the code itself along traces of this model. The
+steps of one phase are done in any order, and the next phase begins when all of them are done.
 """
 
 from __future__ import annotations
@@ -13,43 +14,60 @@ from tests.simulation.actors import Move
 from tests.simulation.rules import Rules
 from tests.simulation.values import Call, Counts, Ref, Reply, Store, Topology
 
+Phases = tuple[tuple[Call, ...], ...]
+
+
+def open_calls(phases: Phases, done: int) -> list[Call]:
+    """Return the calls that may come next. ``done``: one bit per call, in the order of the phases."""
+    first = 0
+    for phase in phases:
+        left = [call for number, call in enumerate(phase, first) if not done >> number & 1]
+        if left:
+            return left
+        first += len(phase)
+    return []
+
+
+def with_done(phases: Phases, done: int, call: Call) -> int:
+    """Return ``done`` with one more call."""
+    calls = [each for phase in phases for each in phase]
+    return done | 1 << calls.index(call)
+
 
 @cache
-def install_calls(target: Topology) -> tuple[Call, ...]:
-    return tuple(Call("install", ref, target, target.partitions) for ref in target.refs(target.active))
+def install_calls(target: Topology) -> Phases:
+    return (tuple(Call("install", ref, target, target.partitions) for ref in target.refs(target.active)),)
 
 
 @cache
-def finish_calls(topology: Topology) -> tuple[Call, ...]:
+def finish_calls(topology: Topology) -> Phases:
     """Return the steps of `headrace.lifecycle.finish_promote`."""
-    settles = [Call("settle", ref, topology) for ref in topology.refs(topology.active)]
-    marks = [Call("mark", ref, topology) for version in topology.older for ref in topology.refs(version.number)]
-    return (*settles, *marks)
+    settles = tuple(Call("settle", ref, topology) for ref in topology.refs(topology.active))
+    marks = tuple(Call("mark", ref, topology) for version in topology.older for ref in topology.refs(version.number))
+    return settles, marks
 
 
 @cache
-def settle_calls(topology: Topology) -> tuple[Call, ...]:
+def settle_calls(topology: Topology) -> Phases:
     """Return the last steps of `headrace.lifecycle.configure`."""
-    return tuple(
-        Call("settle", ref, topology) for version in topology.versions for ref in topology.refs(version.number)
-    )
+    refs = (ref for version in topology.versions for ref in topology.refs(version.number))
+    return (tuple(Call("settle", ref, topology) for ref in refs),)
 
 
 @cache
-def drain_calls(topology: Topology, number: int) -> tuple[Call, ...]:
+def drain_calls(topology: Topology, number: int) -> Phases:
     """Return the steps of `headrace.lifecycle.close_drained`."""
-    return tuple(
-        call for ref in topology.refs(number) for call in (Call("mark", ref, topology), Call("close_partition", ref))
-    )
+    refs = topology.refs(number)
+    return tuple(Call("mark", ref, topology) for ref in refs), tuple(Call("close_partition", ref) for ref in refs)
 
 
 @cache
-def remove_calls(topology: Topology, number: int) -> tuple[Call, ...]:
-    return tuple(Call("remove", ref) for ref in topology.refs(number))
+def remove_calls(topology: Topology, number: int) -> Phases:
+    return (tuple(Call("remove", ref) for ref in topology.refs(number)),)
 
 
 class PromoterState(NamedTuple):
-    """``task``: index into the versions to promote. ``at``: part of the sequence, ``step``: place within it.
+    """``task``: index into the versions to promote. ``at``: part of the sequence, ``done``: its calls that are done.
 
     ``lost``: its write was refused just now.
     """
@@ -57,7 +75,7 @@ class PromoterState(NamedTuple):
     task: int = 0
     at: str = "read"
     topology: Topology | None = None
-    step: int = 0
+    done: int = 0
     lost: bool = False
 
 
@@ -79,16 +97,22 @@ class Promoter:
         if topology is None:
             yield Move(local, Call("read_topology"))
             return
-        number, partitions = self.tasks[local.task]
+        if local.at == "write":
+            yield Move(local, Call("write_topology", topology=topology, number=topology.epoch - 1))
+        else:
+            for call in open_calls(self._calls(local), local.done):
+                yield Move(local, call)
+
+    def _calls(self, local: PromoterState) -> Phases:
+        assert local.topology is not None
         match local.at:
             case "install":
-                yield Move(local, install_calls(topology)[local.step])
-            case "write":
-                yield Move(local, Call("write_topology", topology=topology, number=topology.epoch - 1))
+                return install_calls(local.topology)
             case "finish":
-                yield Move(local, finish_calls(topology)[local.step])
-            case "discard":
-                yield Move(local, Call("discard", self._surplus(topology, number, partitions)[local.step]))
+                return finish_calls(local.topology)
+            case _:
+                assert local.at == "discard"
+                return (tuple(Call("discard", ref) for ref in self._surplus(local.topology, *self.tasks[local.task])),)
 
     @staticmethod
     def _surplus(winner: Topology, number: int, partitions: int) -> tuple[Ref, ...]:
@@ -107,23 +131,21 @@ class Promoter:
                 if surplus and self.rules.discard_surplus:
                     return local._replace(at="discard", topology=reply)
                 return self._decided(local, reply)
-            case "install":
-                last = local.step + 1 == self.tasks[local.task][1]
-                return local._replace(at="write", step=0) if last else local._replace(step=local.step + 1)
             case "write":
                 if reply:
                     return local._replace(at="finish", lost=False)
                 return PromoterState(local.task, lost=True)
+        phases = self._calls(local)
+        done = with_done(phases, local.done, call)
+        if open_calls(phases, done):
+            return local._replace(done=done)
+        match local.at:
+            case "install":
+                return local._replace(at="write", done=0)
             case "finish":
-                assert local.topology is not None
-                if local.step + 1 == len(finish_calls(local.topology)):
-                    return PromoterState(local.task + 1)
-                return local._replace(step=local.step + 1)
+                return PromoterState(local.task + 1)
             case _:
-                assert local.topology is not None
-                if local.step + 1 == len(self._surplus(local.topology, *self.tasks[local.task])):
-                    return self._decided(local._replace(step=0), local.topology)
-                return local._replace(step=local.step + 1)
+                return self._decided(local._replace(done=0), local.topology)
 
     def _decided(self, local: PromoterState, current: Topology | None) -> PromoterState:
         """Return where to go on with the topology that was read."""
@@ -156,7 +178,7 @@ class KeeperState(NamedTuple):
     version: int = 0
     at: str = "read"
     topology: Topology | None = None
-    step: int = 0
+    done: int = 0
     reason: str = ""
     settled: int = 0
 
@@ -181,7 +203,8 @@ class Keeper:
         elif local.at == "write":
             yield Move(local, Call("write_topology", topology=local.topology, number=local.topology.epoch - 1))
         else:
-            yield Move(local, self._calls(local)[local.step])
+            for call in open_calls(self._calls(local), local.done):
+                yield Move(local, call)
 
     def _tasks(self, local: KeeperState, store: Store) -> Iterable[Move]:
         """Begin a task whenever the stored topology gives cause for it."""
@@ -197,7 +220,7 @@ class Keeper:
         if self.edits and local.edits < self.edits:
             yield Move(local._replace(task="settle"), read)
 
-    def _calls(self, local: KeeperState) -> tuple[Call, ...]:
+    def _calls(self, local: KeeperState) -> Phases:
         assert local.topology is not None
         if local.task == "finish":
             return finish_calls(local.topology)
@@ -220,10 +243,10 @@ class Keeper:
         if isinstance(reply, Counts):
             local = local._replace(reason=local.reason or self._reason(reply))
         if call.method == "remove" and not reply:
-            return self._rest(local)
-        if local.step + 1 < len(self._calls(local)):
-            return local._replace(step=local.step + 1)
-        return self._ended(local)
+            local = local._replace(reason="TopologyConflict")
+        phases = self._calls(local)
+        done = with_done(phases, local.done, call)
+        return local._replace(done=done) if open_calls(phases, done) else self._ended(local)
 
     def _reason(self, counts: Counts) -> str:
         if counts.state not in ("closed", "tombstone") and self.rules.closed_before_removing:
@@ -241,28 +264,28 @@ class Keeper:
         if version is None or version.state == "active":
             return self._rest(local)
         at = "remove" if version.state == "removing" else "drain"
-        return local._replace(at=at, topology=topology, step=0, reason="")
+        return local._replace(at=at, topology=topology, done=0, reason="")
 
     def _written(self, local: KeeperState, *, won: bool) -> KeeperState:
         topology = local.topology
         assert topology is not None
         if not won:
-            return local._replace(at="read", topology=None, step=0)
+            return local._replace(at="read", topology=None, done=0)
         if local.task == "configure":
             return local._replace(at="calls")
         if topology.version(local.version) is None:
             return self._rest(local)
-        return local._replace(at="remove", step=0)
+        return local._replace(at="remove", done=0)
 
     def _ended(self, local: KeeperState) -> KeeperState:
         topology = local.topology
         assert topology is not None
         if local.task in ("configure", "settle"):
             return KeeperState(local.edits, settled=max(local.settled, topology.settings))
-        if local.task == "finish" or (local.at == "drain" and local.reason):
+        if local.task == "finish" or local.reason:
             return self._rest(local)
         target = topology.removing(local.version) if local.at == "drain" else topology.dropped(local.version)
-        return local._replace(at="write", topology=target, step=0)
+        return local._replace(at="write", topology=target, done=0)
 
     def unknown(self, local: KeeperState, call: Call) -> KeeperState | None:
         return None

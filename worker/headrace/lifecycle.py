@@ -2,11 +2,16 @@
 
 Every sequence may stop between any two steps; whoever comes next (operator, leader, a producer's probe, the same call
 again) finishes it. The steps and why each is needed are in ``docs/protocol.md``; ``tests/simulation`` checks them.
+
+What one phase of a sequence does to each partition is done to many at a time, in any order; a phase begins when all of
+the one before has been answered.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TypeVar
 
 from headrace.errors import NotDrained, TopologyConflict, UnknownQueue
 from headrace.settings import QueueSettings
@@ -16,8 +21,13 @@ from headrace.topology import PartitionRef, Topology, check_queue_name
 ASKED_FOR_TYPES, SHOWN_TYPES = 8, 20
 """Partitions that are asked for their parked types, and types that are told."""
 
+AT_ONCE = 64
+"""Partitions that a phase works on at the same time: a round trip carries so many calls."""
+
 CLIENT_RETRY_MS = 5000
 """A client resends a call whose outcome it does not know for at most this time (then OutcomeUnknown)."""
+
+T = TypeVar("T")
 
 
 async def promote(
@@ -48,21 +58,22 @@ async def promote(
             target = Topology.created(queue, version, partitions, settings, owner)
         else:
             target = current.promoted(version, partitions)
-        for ref in target.refs(version):
-            await store.install(ref, target, partitions)
+        await _install(store, target)
         if await store.write_topology(current.epoch if current else 0, target):
             await finish_promote(store, target)
             return target
         lost = True
 
 
+async def _install(store: Store, target: Topology) -> None:
+    await _each(target.refs(target.active), lambda ref: store.install(ref, target, target.partitions))
+
+
 async def finish_promote(store: Store, topology: Topology) -> None:
     """Make every partition agree with ``topology``: the active version's settled, the older ones' marked."""
-    for ref in topology.refs(topology.active):
-        await store.settle(ref, topology)
-    for version in topology.older:
-        for ref in topology.refs(version):
-            await store.mark(ref, topology)
+    await _each(topology.refs(topology.active), lambda ref: store.settle(ref, topology))
+    older = [ref for version in topology.older for ref in topology.refs(version)]
+    await _each(older, lambda ref: store.mark(ref, topology))
 
 
 async def _discard_surplus(store: Store, winner: Topology, version: int, partitions: int) -> None:
@@ -70,8 +81,7 @@ async def _discard_surplus(store: Store, winner: Topology, version: int, partiti
     if winner.highest < version:
         return
     kept = winner.versions[version].partitions if version in winner.versions else 0
-    for number in range(kept, partitions):
-        await store.discard(PartitionRef(winner.queue, version, number))
+    await _each([PartitionRef(winner.queue, version, number) for number in range(kept, partitions)], store.discard)
 
 
 async def configure(
@@ -88,19 +98,21 @@ async def configure(
             target = current.configured(settings, owner)
             if not await store.write_topology(current.epoch, target):
                 continue
-        for version in target.versions:
-            for ref in target.refs(version):
-                await store.settle(ref, target)
+        await _settle(store, target)
         return target
+
+
+async def _settle(store: Store, target: Topology) -> None:
+    refs = [ref for version in target.versions for ref in target.refs(version)]
+    await _each(refs, lambda ref: store.settle(ref, target))
 
 
 async def close_drained(store: Store, topology: Topology, version: int) -> dict[int, Counts]:
     """Mark and close what can be closed of a draining version; the counts of each partition, by its number."""
-    counts: dict[int, Counts] = {}
-    for ref in topology.refs(version):
-        await store.mark(ref, topology)
-        counts[ref.partition] = await store.close_partition(ref)
-    return counts
+    refs = topology.refs(version)
+    await _each(refs, lambda ref: store.mark(ref, topology))
+    counts = await _each(refs, store.close_partition)
+    return {ref.partition: count for ref, count in zip(refs, counts, strict=True)}
 
 
 def undrained_reason(counts: Mapping[int, Counts], client_retry_ms: int = CLIENT_RETRY_MS) -> str | None:
@@ -152,8 +164,25 @@ async def complete(store: Store, queue: str, version: int, *, client_retry_ms: i
             if not await store.write_topology(current.epoch, target):
                 continue
             current = target
-        for ref in current.refs(version):
-            if not await store.remove(ref):
-                raise TopologyConflict(queue, f"partition {ref.label} is being removed but not closed", current)
+        refs = current.refs(version)
+        removed = await _each(refs, store.remove)
+        if not all(removed):
+            kept = refs[removed.index(False)]
+            raise TopologyConflict(queue, f"partition {kept.label} is being removed but not closed", current)
         if await store.write_topology(current.epoch, target := current.dropped(version)):
             return target
+
+
+async def _each(refs: Sequence[PartitionRef], step: Callable[[PartitionRef], Awaitable[T]]) -> list[T]:
+    """Do one step on every partition, many at a time; the replies in order.
+
+    All that were begun have ended when this returns or raises the first error, so that none is applied later.
+    """
+    replies: list[T] = []
+    for start in range(0, len(refs), AT_ONCE):
+        outcomes = await asyncio.gather(*map(step, refs[start : start + AT_ONCE]), return_exceptions=True)
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
+            replies.append(outcome)
+    return replies

@@ -1,0 +1,107 @@
+"""Sequences over many partitions: each phase does many at a time and is over before the next begins."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import groupby
+from typing import Any, cast
+
+import pytest
+
+from headrace import QueueSettings, Store, StoreUnavailable
+from headrace.lifecycle import AT_ONCE, complete, configure, promote
+from headrace.stores.memory import MemoryStore
+
+QUEUE, PARTITIONS = "emails", 2 * AT_ONCE + 7
+
+
+class Slow:
+    """Answers nothing before everybody who can has asked; notes how many asked for what at the same time."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.under_way = 0
+        self.log: list[tuple[str, int]] = []
+        self.fails: str | None = None
+        """The next call of this method fails at once."""
+
+    def __getattr__(self, method: str) -> Any:
+        async def call(*arguments: Any) -> Any:
+            if method == self.fails:
+                self.fails = None
+                raise StoreUnavailable("no answer")
+            self.under_way += 1
+            self.log.append((method, self.under_way))
+            try:
+                await asyncio.sleep(0.001)
+            finally:
+                self.under_way -= 1
+            return await getattr(self._store, method)(*arguments)
+
+        return call
+
+    def phases(self) -> list[tuple[str, int, int]]:
+        """Return (method, calls, most at the same time) of each phase, and begin anew."""
+        runs = [(method, list(calls)) for method, calls in groupby(self.log, lambda each: each[0])]
+        self.log = []
+        return [(method, len(calls), max(under_way for _, under_way in calls)) for method, calls in runs]
+
+
+async def test_every_phase_does_many_partitions_at_a_time_and_ends_before_the_next() -> None:
+    slow = Slow(MemoryStore())
+    store = cast(Store, slow)
+    every = (PARTITIONS, AT_ONCE)
+    await promote(store, QUEUE, 1, PARTITIONS)
+    assert slow.phases() == [
+        ("read_topology", 1, 1),
+        ("install", *every),
+        ("write_topology", 1, 1),
+        ("settle", *every),
+    ]
+    await promote(store, QUEUE, 2, 1)
+    assert slow.phases() == [
+        ("read_topology", 1, 1),
+        ("install", 1, 1),
+        ("write_topology", 1, 1),
+        ("settle", 1, 1),
+        ("mark", *every),
+    ]
+    await configure(store, QUEUE, QueueSettings(timeout_ms=1000))
+    assert slow.phases() == [
+        ("read_topology", 1, 1),
+        ("write_topology", 1, 1),
+        ("settle", PARTITIONS + 1, AT_ONCE),
+    ]
+    await complete(store, QUEUE, 1, client_retry_ms=0)
+    assert slow.phases() == [
+        ("read_topology", 1, 1),
+        ("mark", *every),
+        ("close_partition", *every),
+        ("write_topology", 1, 1),
+        ("remove", *every),
+        ("write_topology", 1, 1),
+    ]
+
+
+async def test_a_phase_that_fails_has_ended_when_the_error_is_told() -> None:
+    slow = Slow(MemoryStore())
+    store = cast(Store, slow)
+    slow.fails = "install"
+    with pytest.raises(StoreUnavailable):
+        await promote(store, QUEUE, 1, PARTITIONS)
+    assert slow.under_way == 0
+    assert slow.phases() == [("read_topology", 1, 1), ("install", AT_ONCE - 1, AT_ONCE - 1)]
+    assert (await promote(store, QUEUE, 1, PARTITIONS)).partitions == PARTITIONS
+
+
+async def test_a_cancelled_phase_leaves_no_call_under_way() -> None:
+    slow = Slow(MemoryStore())
+    before = asyncio.all_tasks()
+    promoting = asyncio.create_task(promote(cast(Store, slow), QUEUE, 1, PARTITIONS))
+    async with asyncio.timeout(10):
+        while slow.under_way < AT_ONCE:
+            await asyncio.sleep(0)
+    promoting.cancel()
+    await asyncio.gather(promoting, return_exceptions=True)
+    assert promoting.cancelled()
+    assert asyncio.all_tasks() == before
