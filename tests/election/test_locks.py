@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import itertools
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +22,6 @@ from tests.services.redis import RedisServers
 
 C = 5.0
 KINDS = ("memory", "redis", "mongo", "lease")
-NAMES = itertools.count()
 
 
 @dataclass
