@@ -29,7 +29,7 @@ def key(job_id: str, lane: bytes = b"1") -> bytes:
 
 
 def new(job_id: str, when: int = 0, payload: Any = None, *, lane: bytes = b"1") -> NewJob:
-    return NewJob(key(job_id, lane), when, encode_body("send", payload))
+    return NewJob(key(job_id, lane), when, encode_body("send", payload, max_payload_bytes=1 << 23))
 
 
 def fresh_nonce() -> bytes:

@@ -221,3 +221,25 @@ async def test_V1_a_draining_partition_is_still_claimed(store: Store) -> None:
     await promote(store, QUEUE, 2, 1)
     await promote(store, QUEUE, 3, 1)
     assert ids(await Worker(store).claim()) == ["a"]
+
+
+async def test_QD6_a_claim_of_large_jobs_is_bounded_in_bytes(store: Store) -> None:
+    await created(store)
+    names = [f"job-{n}" for n in range(8)]
+    for name in names:
+        await enqueue(store, new(name, payload="x" * 900_000))
+    worker = Worker(store)
+    taken: list[str] = []
+    while len(taken) < 8:
+        claim = await worker.claim()
+        assert 1 <= len(claim.jobs) <= 2
+        assert claim.next_hint == ref() or len(taken) + len(claim.jobs) == 8
+        taken += ids(claim)
+    assert taken == names
+
+
+async def test_QD6_a_single_job_above_the_bound_is_claimed(store: Store) -> None:
+    await created(store)
+    await enqueue(store, new("small"), new("large", payload="x" * 3_000_000), new("next"))
+    worker = Worker(store)
+    assert [ids(await worker.claim()) for _ in range(3)] == [["small"], ["large"], ["next"]]

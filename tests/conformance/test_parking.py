@@ -1,8 +1,13 @@
 """Jobs of a type that nobody here knows wait for a worker that does."""
 
+import pytest
+
 from headrace.dead_letters import dead_jobs, retry_dead
+from headrace.envelope import encode_body
+from headrace.errors import InvalidInput
 from headrace.producer import Producer
 from headrace.stores.base import MAX_CLAIM, Claim, Store, Unknown
+from tests.conformance.conftest import Advance
 from tests.conformance.steps import Worker, created, enqueue, ids, new, opened, ref, settled, sizes
 
 QUEUE = "emails"
@@ -122,3 +127,23 @@ async def test_V21_ten_thousand_unknown_jobs_do_not_hold_others_back(store: Stor
         assert part <= 1000
         freed += part
     assert freed == 10_000
+
+
+@pytest.mark.parametrize("name", ["late\0x", "a\nb", "\x7f"])
+def test_J15_types_with_control_characters_are_refused(name: str) -> None:
+    with pytest.raises(InvalidInput, match="type: contains control characters"):
+        encode_body(name, None)
+
+
+async def test_QH3_a_parked_suspect_comes_back_as_any_other_job(store: Store, advance: Advance) -> None:
+    await created(store)
+    await enqueue(store, "a", "b")
+    await Worker(store, "doomed").claim(lease_ms=20)
+    await advance(20)
+    worker = Worker(store)
+    for _ in range(2):
+        await store.park(ref(), unknown(await worker.claim()))
+    await store.unpark(ref(), ["send"])
+    claim = await worker.claim()
+    assert sorted(ids(claim)) == ["a", "b"]
+    assert not any(opened(job).suspect for job in claim.jobs)

@@ -126,3 +126,17 @@ async def test_V11_suspects_are_hinted_to_other_workers(store: Store, advance: A
     assert ids(claim) == ["a"]
     assert await store.wait_hint([QUEUE], 5) == ref()
     assert ids(await Worker(store, "two").claim()) == ["b"]
+
+
+async def test_QH3_a_suspect_that_puts_itself_off_is_suspected_no_longer(store: Store, advance: Advance) -> None:
+    """A poller whose every run is fine must not be charged for the workers that it happens to be on."""
+    await created(store)
+    await enqueue(store, "poller")
+    for _ in range(5):
+        assert await lose(store, advance) == ["poller"]
+        worker = Worker(store, f"alive-{lose.calls}")  # type: ignore[attr-defined]
+        claim = await worker.claim()
+        await store.release(ref(), releases(claim, delay_ms=1, note="snoozed"))
+        await advance(1)
+    job = opened((await Worker(store, "last").claim()).jobs[0])
+    assert (job.id, job.suspect, job.crashes, job.expiries) == ("poller", False, 0, 5)

@@ -54,7 +54,9 @@ class Held(MemoryStore):
 async def ticking(store: Held) -> AsyncIterator[QueueTimer]:
     """Run a timer whose next regular tick is an hour away; it stands in the held call."""
     policies = Policies(WorkerSettings(queues=(QUEUE,)))
-    timer = QueueTimer(QUEUE, "w", store, policies, Unparker(QUEUE, store, [], lambda ref: None), Reachability())
+    timer = QueueTimer(
+        QUEUE, "w", store, policies, Unparker(QUEUE, store, [], lambda ref: None), lambda ref: None, Reachability()
+    )
     running = asyncio.create_task(timer.run())
     async with asyncio.timeout(20):
         await store.standing.wait()

@@ -92,6 +92,8 @@ def _type_name(type: str) -> bytes:
         raise InvalidInput("type", "is empty", remedy)
     if len(name) > MAX_TYPE_BYTES:
         raise InvalidInput("type", f"has {len(name)} bytes", remedy)
+    if not type.isprintable():  # a zero byte parts type and id where jobs are parked
+        raise InvalidInput("type", "contains control characters", "use printable text")
     return name
 
 

@@ -22,6 +22,8 @@ PartitionState = Literal["absent", "active", "draining", "closed", "tombstone"]
 
 LANE = b"1"
 MAX_CLAIM = 256
+MAX_CLAIM_BYTES = 2 << 20
+"""Records in one claim at most (or a single larger one), so that the reply arrives in time."""
 MAX_BATCH = 1000
 MAX_RECOVER = 100
 MAX_PROMOTE = 1000
@@ -29,6 +31,8 @@ MAX_UNPARK = 1000
 HISTORY_ENTRIES = 20
 NONCE_TTL_MS = 10_000
 TOMBSTONE_TTL_MS = 7 * 24 * 3600 * 1000
+SUSPECT_RECHECK_MS = 1000
+"""A partition whose suspects nobody may take now is hinted again after this time."""
 RECHECK_MS = 2000
 """A partition with ready jobs is hinted again after this time, whatever happened to the first hint."""
 

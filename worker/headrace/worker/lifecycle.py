@@ -148,6 +148,7 @@ class Worker:
                 timer_store,
                 policies,
                 Unparker(queue, timer_store, handlers, lambda ref: claims.hint(ref)),
+                lambda ref: claims.hint(ref),
                 reachability,
             )
             for queue in settings.queues

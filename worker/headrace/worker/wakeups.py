@@ -69,7 +69,7 @@ class QueueTimer:
     """Ticks one queue when its next job becomes due, if this worker holds the alarm, and at least every 5 s.
 
     Every 5 s it also reads the queue's settings, looks for parked jobs whose type this worker knows and, where hints
-    may be lost, sees to it that somebody looks into one more partition.
+    may be lost, looks into one more partition.
     """
 
     def __init__(
@@ -79,6 +79,7 @@ class QueueTimer:
         store: Store,
         policies: Policies,
         unparker: Unparker,
+        look: Callable[[PartitionRef], None],
         reachability: Reachability,
     ) -> None:
         self._queue = queue
@@ -86,6 +87,7 @@ class QueueTimer:
         self._store = store
         self._policies = policies
         self._unparker = unparker
+        self._look = look
         self._reachability = reachability
         self._at = 0.0
         self._read_at = 0.0
@@ -132,7 +134,7 @@ class QueueTimer:
                     topology = await self._policies.refresh(self._store, self._queue)
                     await self._unparker.look()
                     if topology is not None and self._store.hints_may_be_lost:
-                        await self._sweep(topology)
+                        self._sweep(topology)
                     reading = False
                 alarm_ms = await self._store.tick(self._queue, self._worker)
             except Exception as error:
@@ -147,8 +149,8 @@ class QueueTimer:
                 # Never at once again: what is due now has just been turned into hints.
                 self.due_in(max(1, alarm_ms))
 
-    async def _sweep(self, topology: Topology) -> None:
-        """Hint at one partition after the other, one each time: the last net for a hint that was lost."""
+    def _sweep(self, topology: Topology) -> None:
+        """Claim from one partition after the other, one each time: the last net for a hint that was lost."""
         refs = [ref for version in sorted(topology.versions) for ref in topology.refs(version)]
         self._swept += 1
-        await self._store.hint(refs[self._swept % len(refs)])
+        self._look(refs[self._swept % len(refs)])

@@ -16,10 +16,12 @@ from typing import NamedTuple
 from headrace.errors import QueueFull, QueueHeld
 from headrace.settings import QueueSettings, partition_limits
 from headrace.stores.base import (
+    MAX_CLAIM_BYTES,
     MAX_PROMOTE,
     MAX_RECOVER,
     MAX_UNPARK,
     NONCE_TTL_MS,
+    SUSPECT_RECHECK_MS,
     Accepted,
     Claimed,
     Counts,
@@ -34,7 +36,8 @@ from headrace.stores.base import (
     no_worker_knows,
 )
 from headrace.stores.memory.changes import Changes
-from headrace.stores.memory.lanes import Lanes
+from headrace.stores.memory.hints import News, Outcome
+from headrace.stores.memory.lanes import Lanes, number_within
 from headrace.stores.memory.limits import Allowance, Limiter
 from headrace.topology import PartitionRef, Topology
 
@@ -44,24 +47,6 @@ _TIMES = struct.Struct(">QQ")
 class _Lease(NamedTuple):
     token: bytes
     until: int
-
-
-class News(NamedTuple):
-    """What steps added: ``ready`` where a lane was empty, and the earliest time of a job that waits."""
-
-    ready: bool
-    waits_until: int | None
-
-
-class Outcome(NamedTuple):
-    """What a claim took, whether more can be claimed at once, and else when the partition needs attention."""
-
-    jobs: list[Claimed]
-    more: bool
-    next_due: int | None
-
-
-SUSPECT_RECHECK_MS = 1000
 
 
 class Partition:
@@ -212,6 +197,7 @@ class Partition:
             keys = self._lanes.pop(allowance.jobs - took_suspect, seq)
             if took_suspect:
                 keys.append(self._suspects.popleft())
+            took_suspect = self._put_back_beyond_limit(keys, took_suspect=took_suspect)
             for key in keys:
                 self._lease(key, token, until)
             self._limiter.leased(len(keys), now)
@@ -219,6 +205,16 @@ class Partition:
             [self._claimed(key) for key in keys],
             *self._outlook(allowance, now, held_back=held_back, took_suspect=took_suspect),
         )
+
+    def _put_back_beyond_limit(self, keys: list[bytes], *, took_suspect: bool) -> bool:
+        """Return what is beyond MAX_CLAIM_BYTES to where it was; whether the suspect is still among the keys."""
+        fit = number_within([len(self._jobs[key[1:]]) for key in keys], MAX_CLAIM_BYTES)
+        if took_suspect and fit < len(keys):
+            self._suspects.appendleft(keys.pop())
+            took_suspect = False
+        while len(keys) > fit:
+            self._lanes.push(keys.pop(), head=True)
+        return took_suspect
 
     def _outlook(
         self, allowance: Allowance, now: int, *, held_back: bool, took_suspect: bool
@@ -282,8 +278,13 @@ class Partition:
             if not self._unlease(key, token):
                 refused.append(index)
                 continue
-            if note:
-                self._changes.setdefault(key[1:], Changes()).note(note, now, token)
+            facts = self._changes.get(key[1:])
+            was_suspect = facts is not None and facts.suspect
+            if note or (was_suspect and delay_ms > 0):
+                facts = self._changes.setdefault(key[1:], Changes())
+                facts.note(note or "put off", now, token)
+                if delay_ms > 0:  # it has ended by itself
+                    facts.suspect, facts.crashes = False, 0
             if delay_ms > 0:
                 self._wait(self._retry, now + delay_ms, key)
             else:
@@ -339,11 +340,14 @@ class Partition:
                 promoted += 1
         return promoted
 
-    def park(self, jobs: Sequence[Unknown]) -> list[int]:
+    def park(self, jobs: Sequence[Unknown], now: int) -> list[int]:
         """Let jobs wait by type; the indexes of the refused ones."""
         refused = []
         for index, (key, token, kind) in enumerate(jobs):
             if self._unlease(key, token):
+                if (facts := self._changes.get(key[1:])) and facts.suspect:
+                    facts.suspect = False  # not run, and it comes back through the ready lanes
+                    facts.note("parked", now, token)
                 bisect.insort(self._parked.setdefault(kind, []), key)
             else:
                 refused.append(index)

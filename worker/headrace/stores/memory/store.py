@@ -276,7 +276,7 @@ class MemoryStore:
         with self._data.lock:
             if (partition := self._live(ref)) is None:
                 return list(range(len(jobs)))
-            refused = partition.park(jobs)
+            refused = partition.park(jobs, self._data.now())
             if len(refused) < len(jobs):
                 self._data.queue(ref.queue).parked[ref] = self._data.now()
             self._hint_news(ref, partition, self._data.now())

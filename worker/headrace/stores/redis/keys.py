@@ -34,7 +34,7 @@ SCRIPT_KEYS: Final[dict[str, tuple[str, ...]]] = {
     "renew": ("meta", "leased", "lease"),
     "recover": ("meta", "leased", "lease", "jobs", "mut", "suspects", "dead", "letters"),
     "promote_due": ("meta", "r0", "r1", "r2", "scheduled", "retry"),
-    "park": ("meta", "r0", "r1", "r2", "leased", "lease", "park"),
+    "park": ("meta", "r0", "r1", "r2", "leased", "lease", "park", "mut"),
     "unpark": ("meta", "r0", "r1", "r2", "park"),
     "parked": ("park",),
     "bury_parked": ("meta", "park", "jobs", "mut", "dead", "letters"),

@@ -14,17 +14,19 @@ local LABEL, KIND = ARGV[1], ARGV[2]
 
 local most = math.min(tonumber(ARGV[4]), 1000)
 local parked = redis.call('ZRANGEBYLEX', PARK, '[' .. KIND .. '\0', '(' .. KIND .. '\1', 'LIMIT', 0, most)
+local buried = 0
 if #parked > 0 then
   local now = server_now(redis.call('HGET', META, 't'))
-  redis.call('ZREM', PARK, unpack(parked))
-  for _, member in ipairs(parked) do
+  for _, member in ipairs(parked) do if string.find(member, '^[012]', #KIND + 2) then
+    redis.call('ZREM', PARK, member)
+    buried = buried + 1
     local id = string.sub(member, #KIND + 3) -- after the type, a zero byte and the lane
     local event = {suspect = 0, status = 'unknown type', now = now, token = '', error = ARGV[3]}
     local facts = changed(redis.call('HGET', MUT, id), event)
     bury(id, facts, now)
-  end
+  end end
   redis.call('HSET', META, 't', now)
 end
 local left = redis.call('EXISTS', PARK)
 if PARKED and left == 0 then redis.call('ZREM', PARKED, LABEL) end
-return {#parked, left}
+return {buried, left}

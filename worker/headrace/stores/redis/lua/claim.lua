@@ -51,17 +51,35 @@ if wanted > 0 then
 end
 local packed = ''
 if #keys > 0 then
-  local ids, leases, tokens = {}, {}, {}
+  local ids = {}
+  for n, key in ipairs(keys) do ids[n] = string.sub(key, 2) end
+  local records = redis.call('HMGET', JOBS, unpack(ids))
+  -- A reply of many large jobs would not arrive in time: what is beyond 2 MiB goes back to where it was.
+  local size, fit = 0, #keys
+  for n = 1, #keys do
+    size = size + #(records[n] or '')
+    if n > 1 and size > 2097152 then
+      fit = n - 1
+      break
+    end
+  end
+  for n = #keys, fit + 1, -1 do
+    if keys[n] == suspect then
+      redis.call('LPUSH', SUSPECTS, suspect)
+      suspect = false
+    else
+      redis.call('LPUSH', LANES[string.sub(keys[n], 1, 1)], ids[n])
+    end
+    keys[n], ids[n] = nil, nil
+  end
+  local leases, tokens = {}, {}
   local ends = now + tonumber(ARGV[5])
   for n, key in ipairs(keys) do
-    local id = string.sub(key, 2)
-    ids[n] = id
     leases[n * 2 - 1], leases[n * 2] = ends, key
-    tokens[n * 2 - 1], tokens[n * 2] = id, TOKEN
+    tokens[n * 2 - 1], tokens[n * 2] = ids[n], TOKEN
   end
   redis.call('ZADD', LEASED, unpack(leases))
   redis.call('HSET', LEASE, unpack(tokens))
-  local records = redis.call('HMGET', JOBS, unpack(ids))
   local facts = redis.call('EXISTS', MUT) == 1 and redis.call('HMGET', MUT, unpack(ids)) or {}
   local jobs = {}
   for n, key in ipairs(keys) do

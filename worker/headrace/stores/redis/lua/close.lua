@@ -11,7 +11,8 @@ local META, R0, R1, R2, SCHEDULED, RETRY, LEASED, JOBS, PARK, MOVING, ARRIVED, D
 --@include counts
 
 local sizes = counts()
-if sizes[1] == 'D' and live(sizes) == 0 then
+-- No record may be left either: what has one is a job, whatever became of its index.
+if sizes[1] == 'D' and live(sizes) == 0 and redis.call('EXISTS', JOBS) == 0 then
   redis.call('HSET', META, 's', 'C')
   sizes[1] = 'C'
 end

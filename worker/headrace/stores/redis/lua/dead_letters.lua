@@ -12,10 +12,12 @@ if ARGV[1] ~= '' then
   first = rank and rank + 1 or redis.call('ZCOUNT', DEAD, '-inf', '(' .. ARGV[2])
 end
 local page = redis.call('ZRANGE', DEAD, first, first + math.min(tonumber(ARGV[3]), 1000) - 1, 'WITHSCORES')
-local found = {}
+local found, size = {}, 0
 for i = 1, #page, 2 do
+  if size > 2097152 then break end -- the next page begins there
   local packed = redis.call('HGET', LETTERS, page[i])
   local letter = packed and cmsgpack.unpack(packed) or {'', ''}
+  size = size + (packed and #packed or 0)
   found[#found + 1] = page[i]
   found[#found + 1] = page[i + 1]
   found[#found + 1] = letter[1]

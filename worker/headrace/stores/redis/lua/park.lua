@@ -1,14 +1,15 @@
 -- PARK: leased jobs of a type that the worker does not know wait by type until a worker that knows it asks for them.
 --
--- KEYS  1 meta hash, 2-4 ready lists of lanes 0-2, 5 leased zset, 6 lease hash, 7 park zset
---       standalone form also: 8 hot zset, 9 due zset, 10 parked zset of the queue
+-- KEYS  1 meta hash, 2-4 ready lists of lanes 0-2, 5 leased zset, 6 lease hash, 7 park zset, 8 mut hash
+--       standalone form also: 9 hot zset, 10 due zset, 11 parked zset of the queue
 -- ARGV  1 label "version:partition", 2 msgpack [key, token, type, ...], at most 1,000
 -- Returns {refused elements (indexes from 0), jobs that a limit held back are ready (0/1), now ms}
 -- Cost  O(jobs log n). Called by workers.
-local META, R0, R1, R2, LEASED, LEASE, PARK = unpack(KEYS, 1, 7)
-local HOT, DUE, PARKED = KEYS[8], KEYS[9], KEYS[10]
+local META, R0, R1, R2, LEASED, LEASE, PARK, MUT = unpack(KEYS, 1, 8)
+local HOT, DUE, PARKED = KEYS[9], KEYS[10], KEYS[11]
 local LABEL = ARGV[1]
 --@include clock
+--@include changes
 --@include leased
 --@include hints
 --@include reopen
@@ -25,5 +26,14 @@ for n, key in ipairs(keys) do
   parked[n * 2] = batch[positions[n] + 2] .. '\0' .. key -- equal scores: ordered by type, then key
 end
 redis.call('ZADD', PARK, unpack(parked))
+if redis.call('EXISTS', MUT) == 1 then
+  -- It was not run, and comes back through the ready lanes, so it is no longer a suspect.
+  for n, packed in ipairs(redis.call('HMGET', MUT, unpack(ids))) do
+    if packed and cmsgpack.unpack(packed)[6] == 1 then
+      local event = {suspect = 0, status = 'parked', now = now, token = batch[positions[n] + 1], error = ''}
+      redis.call('HSET', MUT, ids[n], (changed(packed, event)))
+    end
+  end
+end
 if PARKED then redis.call('ZADD', PARKED, now, LABEL) end
 return {refused, reopen(#ids), now}

@@ -27,14 +27,17 @@ local woke, earliest = 0, -1
 for n = #ids, 1, -1 do -- backwards, so that the first of the batch is the first of its lane
   local id, i = ids[n], positions[n]
   local delay, note = batch[i + 2], batch[i + 3]
-  if note ~= '' then
-    local event = {status = note, now = now, token = batch[i + 1], error = ''}
+  -- A run that puts itself off has ended by itself, so its job is no longer a suspect.
+  local was_suspect = facts[n] and cmsgpack.unpack(facts[n])[6] == 1
+  if note ~= '' or (was_suspect and delay > 0) then
+    local event = {status = note ~= '' and note or 'put off', now = now, token = batch[i + 1], error = ''}
+    if delay > 0 then event.suspect, event.survived = 0, true end
     redis.call('HSET', MUT, id, (changed(facts[n], event)))
   end
   if delay > 0 then
     redis.call('ZADD', RETRY, now + delay, keys[n])
     if earliest < 0 or now + delay < earliest then earliest = now + delay end
-  elseif facts[n] and cmsgpack.unpack(facts[n])[6] == 1 then
+  elseif was_suspect then
     redis.call('LPUSH', SUSPECTS, keys[n])
     woke = 1
   elseif redis.call('LPUSH', LANES[string.sub(keys[n], 1, 1)], id) == 1 then

@@ -16,9 +16,11 @@ if redis.call('EXISTS', PARK) == 0 then return {0, 0} end
 local freed = {}
 for _, kind in ipairs(cmsgpack.unpack(ARGV[2])) do
   local parked = redis.call('ZRANGEBYLEX', PARK, '[' .. kind .. '\0', '(' .. kind .. '\1', 'LIMIT', 0, 1000 - #freed)
-  if #parked > 0 then
-    redis.call('ZREM', PARK, unpack(parked))
-    for _, member in ipairs(parked) do freed[#freed + 1] = string.sub(member, #kind + 2) end
+  for _, member in ipairs(parked) do
+    -- Checked before it is removed: an error afterwards would not bring it back.
+    if string.find(member, '^[012]', #kind + 2) and redis.call('ZREM', PARK, member) == 1 then
+      freed[#freed + 1] = string.sub(member, #kind + 2)
+    end
   end
   if #freed >= 1000 then break end
 end

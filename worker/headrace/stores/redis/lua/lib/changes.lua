@@ -9,6 +9,7 @@ local function changed(packed, event)
   facts[2] = facts[2] + (event.expiries or 0)
   if event.expiries and was_suspect then facts[5] = facts[5] + 1 end
   if event.suspect then facts[6] = event.suspect end
+  if event.survived then facts[5] = 0 end
   if event.error ~= '' then facts[3] = event.error end
   local history = facts[4]
   history[#history + 1] = {event.status, event.now, string.match(event.token, '^(.*):%d+$') or event.token, event.error}
