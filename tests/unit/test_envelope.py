@@ -73,7 +73,7 @@ texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 
 
 @given(
-    st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=60),
+    st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=60).filter(str.isprintable),
     json_values | st.binary(max_size=200),
     st.none() | st.integers(0, 1000),
     st.none() | st.integers(1, MAX_TIMEOUT_MS),
@@ -113,6 +113,7 @@ def test_bytes_in_any_form_are_raw_payloads(raw: bytes) -> None:
     [
         (("", 1), {}, "type"),
         (("ü" * 128, 1), {}, "type"),
+        (("a\x00b", 1), {}, "type"),
         ((None, 1), {}, "type"),
         (("t", object()), {}, "payload"),
         (("t", {1, 2}), {}, "payload"),
