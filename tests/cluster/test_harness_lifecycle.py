@@ -218,8 +218,10 @@ def test_startup_probe_holds_back_the_other_probes(cluster: LocalCluster, namesp
 def test_deletion_is_prestop_then_sigterm_to_the_group(cluster: LocalCluster, namespace: str) -> None:
     script = """
         import os, signal, sys
+        def say(line):
+            os.write(1, f"{line}\\n".encode())  # one write a line: two processes share the log
         def leave(number, frame):
-            print(name, "got SIGTERM after hook:", os.path.exists("/state/hook"), flush=True)
+            say(f"{name} got SIGTERM after hook: {os.path.exists('/state/hook')}")
             if child:
                 os.wait()  # when the first process ends, the others are killed
             sys.exit(0)
@@ -228,7 +230,7 @@ def test_deletion_is_prestop_then_sigterm_to_the_group(cluster: LocalCluster, na
         child = os.fork()
         if not child:
             name = "child"
-        print(name, "up", flush=True)
+        say(f"{name} up")
         while True: signal.pause()
     """
     hook = {"exec": {"command": ["python", "-c", "open('/state/hook', 'w').close()"]}}

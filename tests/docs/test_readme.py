@@ -16,8 +16,9 @@ def test_a_producer_without_a_queue_is_told_so(story: Story) -> None:
 
 def test_kubectl_shows_the_queue(story: Story) -> None:
     header, row = story.columns.splitlines()[-2:]
-    assert header.split()[:5] == ["NAME", "READY", "VERSION", "ACTIVE", "PARTS"]
-    assert row.split()[:5] == ["emails", "True", "1", "1", "4"]
+    shown = dict(zip(header.split(), row.split(), strict=False))
+    columns = ("NAME", "READY", "PAUSED", "VERSION", "ACTIVE", "PARTS")
+    assert [shown[column] for column in columns] == ["emails", "True", "False", "1", "1", "4"]
 
 
 def test_the_bump_has_ended(story: Story) -> None:
