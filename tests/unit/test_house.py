@@ -23,11 +23,20 @@ ROOT = Path(__file__).resolve().parents[2]
 LONGEST_MODULE = 450
 CODE_FOLDERS = ("worker", "operator", "tests", "bench", "examples", "scripts")
 VAGUE_NAMES = {"utils", "util", "helpers", "helper", "common", "manager", "misc"}
-# Written so that no pattern matches this file.
+# Written so that no pattern matches this file, and no name stands in it.
+REGISTRIES = (
+    "py|pi",
+    "python|hosted",
+    "npm|js",
+    "proxy[.]go|lang",
+    "sum[.]go|lang",
+    "crates|",
+    "deb[.]debian|",
+    "maven|",
+)
 FORBIDDEN = {
     "host of a package registry": (
-        r"pypi[.]org|pythonhosted[.]org|npmjs[.]org|(?:proxy|sum)[.]golang[.]org|crates[.]io|deb[.]debian[.]org"
-        r"|repo1?[.]maven[.]org"
+        r"\b(?:[a-z0-9-]+[.])*(?:" + "|".join(name.replace("|", "") for name in REGISTRIES) + r")[.](?:org|io)\b"
     ),
     "path of one machine": r"(?<![\w.~}-])/(?:root|work|home)/[\w.]",
     "folder outside the repository": r"shared[/]design",
