@@ -22,7 +22,7 @@ from headrace_operator.api.names import (
     RENDERER,
     workers_name,
 )
-from headrace_operator.api.queue_spec import Workers
+from headrace_operator.api.workers_spec import Workers
 from headrace_operator.observed import Backend, QueueObject
 
 URL_FOLDER = "/etc/headrace/redis"

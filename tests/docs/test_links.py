@@ -15,8 +15,10 @@ from headrace.cli.main import app
 from headrace.stores.base import Counts
 from headrace.worker import WorkerSettings
 from headrace_operator.api.names import GROUP
-from headrace_operator.api.queue_spec import Connection, Limits, QueueSpec, Retry, Scaling, Workers
+from headrace_operator.api.queue_spec import Connection, Limits, QueueSpec, Retry
 from headrace_operator.api.queue_status import Phase, QueueStatus
+from headrace_operator.api.scaling_spec import Scaling
+from headrace_operator.api.workers_spec import Workers
 from headrace_operator.reasons import Reason
 from tests.docs.blocks import ROOT, pages
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, StringConstraints, model_validator
 
@@ -10,20 +10,14 @@ from headrace.job import MAX_RETRIES, MAX_TIMEOUT_MS
 from headrace.retry import RetryPolicy, Strategy
 from headrace.settings import DEFAULT_CRASH_LIMIT, QueueSettings
 from headrace.topology import MAX_PARTITIONS, MAX_VERSION
-from headrace_operator.api.base import NAME_PATTERN, PRESERVE_UNKNOWN, ApiModel, list_map, rules
+from headrace_operator.api.base import NAME_PATTERN, ApiModel, Name, rules
+from headrace_operator.api.scaling_spec import Scaling
+from headrace_operator.api.workers_spec import Workers
 
-Name = Annotated[str, StringConstraints(min_length=1, max_length=253, pattern=NAME_PATTERN)]
-Argument = Annotated[str, StringConstraints(max_length=4096)]
-QUANTITY = (
-    r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))"
-    r"(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$"
-)
-Quantities = dict[str, int | Annotated[str, StringConstraints(pattern=QUANTITY)]]
 DAY_MS = 86_400_000
 REDIS_SCHEMES = ("redis", "rediss", "redis+cluster", "rediss+cluster", "redis+sentinel", "rediss+sentinel")
 """Schemes of URLs that lead from any Pod to a Redis."""
 URL_PATTERN = r"^(redis|rediss)([+](cluster|sentinel))?://.+$"
-APP_PATTERN = r"^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*$"
 
 
 class SecretRef(ApiModel):
@@ -126,145 +120,6 @@ class Limits(ApiModel):
         le=1_000_000_000,
         description="Jobs in the queue at most, dead letters not counted; enqueue is refused above it.",
     )
-
-
-class EnvVar(ApiModel):
-    """One environment variable of the worker container, as in a Pod."""
-
-    name: Annotated[str, StringConstraints(min_length=1, max_length=253)] = Field(description="Name of the variable.")
-    value: Annotated[str, StringConstraints(max_length=32768)] | None = Field(None, description="Its value.")
-    value_from: dict[str, Any] | None = Field(
-        None,
-        description="Where the value comes from: fieldRef, secretKeyRef, configMapKeyRef or resourceFieldRef, as in a "
-        "Pod.",
-        json_schema_extra=PRESERVE_UNKNOWN,
-    )
-
-
-class Resources(ApiModel):
-    """Compute resources of the worker container, as in a Pod."""
-
-    requests: Quantities | None = Field(None, description="What the scheduler reserves, for example cpu: 100m.")
-    limits: Quantities | None = Field(None, description="What the container may use at most.")
-
-
-class Workers(ApiModel):
-    """The Deployment of workers that the operator runs for the queue."""
-
-    model_config = ConfigDict(
-        json_schema_extra=rules(
-            (
-                "has(self.app) != has(self.command)",
-                "workers: set exactly one of app (module:attribute, run by `headrace worker run`) and command",
-            )
-        )
-    )
-
-    image: Annotated[str, StringConstraints(min_length=1, max_length=1024)] = Field(
-        description="Image of the workers, with the application and the headrace package in it."
-    )
-    app: Annotated[str, StringConstraints(max_length=512, pattern=APP_PATTERN)] | None = Field(
-        None,
-        description="The application, module:attribute, run as `headrace worker run <app>`.",
-        json_schema_extra=rules(
-            (
-                f"self.matches('{APP_PATTERN}')",
-                "workers.app must be module:attribute, a Python module and the name of the App in it, such as "
-                "emails.handlers:app",
-            )
-        ),
-    )
-    command: Annotated[list[Argument], Field(min_length=1, max_length=64)] | None = Field(
-        None,
-        description="Command line that starts a worker, instead of app.",
-        json_schema_extra={"x-kubernetes-list-type": "atomic"},
-    )
-    concurrency: int = Field(16, ge=1, le=4096, description="Jobs that one worker Pod runs at the same time.")
-    env: Annotated[list[EnvVar], Field(max_length=256)] = Field(
-        default=[],
-        description="Environment of the worker container. Names that begin with HEADRACE_, and POD_NAME, "
-        "POD_NAMESPACE, POD_IP and NODE_NAME, are set by the operator.",
-        json_schema_extra=list_map("name")
-        | rules(
-            (
-                "self.all(e, !e.name.startsWith('HEADRACE_') && !(e.name in ['POD_NAME', 'POD_NAMESPACE', 'POD_IP', "
-                "'NODE_NAME']))",
-                "workers.env: variables that begin with HEADRACE_, and POD_NAME, POD_NAMESPACE, POD_IP and NODE_NAME, "
-                "are set by the operator; choose other names",
-            )
-        ),
-    )
-    env_from: Annotated[
-        list[Annotated[dict[str, Any], Field(json_schema_extra=PRESERVE_UNKNOWN)]], Field(max_length=64)
-    ] = Field(
-        default=[],
-        description="Secrets and ConfigMaps whose keys become variables, as in a Pod.",
-        json_schema_extra={"x-kubernetes-list-type": "atomic"},
-    )
-    resources: Resources | None = Field(None, description="Compute resources of the worker container.")
-    service_account_name: Name | None = Field(
-        None,
-        description="ServiceAccount of the worker Pods. Unset: <queue>-workers, made by the operator, without any "
-        "right.",
-    )
-    termination_grace_period_seconds: int = Field(
-        60, ge=1, le=86400, description="Time that running jobs get to end when a Pod is stopped."
-    )
-
-    @model_validator(mode="after")
-    def _startable(self) -> Workers:
-        if (self.app is None) == (self.command is None):
-            raise ValueError("set exactly one of app and command")
-        names = [variable.name for variable in self.env]
-        reserved = [n for n in names if n.startswith("HEADRACE_") or n in RESERVED_VARIABLES]
-        if reserved:
-            raise ValueError(f"env: {', '.join(reserved)} are set by the operator; choose other names")
-        if len(set(names)) != len(names):
-            raise ValueError("env: a name occurs twice")
-        return self
-
-
-RESERVED_VARIABLES = frozenset({"POD_NAME", "POD_NAMESPACE", "POD_IP", "NODE_NAME"})
-
-
-class Scaling(ApiModel):
-    """How many worker Pods run."""
-
-    model_config = ConfigDict(
-        json_schema_extra=rules(
-            (
-                # Replicas that mode Manual or `kubectl scale` left behind may stay; nobody has to clean them up.
-                "self.mode == 'Manual' || self.replicas == 0 || "
-                "(oldSelf.hasValue() && self.replicas == oldSelf.value().replicas)",
-                "scaling.replicas counts only with scaling.mode Manual: set scaling.minReplicas instead and leave "
-                "replicas out, or set scaling.mode to Manual as well",
-            ),
-            (
-                "!oldSelf.hasValue() || self.mode != 'Manual' || oldSelf.value().mode == 'Manual' || self.replicas > 0",
-                "a switch to scaling.mode Manual must carry scaling.replicas above 0; scale to 0 afterwards",
-            ),
-            optionalOldSelf=True,
-        )
-    )
-
-    mode: Literal["Backlog", "Manual", "Disabled"] = Field(
-        "Backlog",
-        description="Backlog: minReplicas, at least one, whatever the backlog. Manual: replicas. Disabled: replicas of "
-        "the Deployment are never written; it starts with 0.",
-    )
-    replicas: int = Field(
-        0,
-        ge=0,
-        le=10000,
-        description="Worker Pods with mode Manual, the only one that it may be set with; `kubectl scale` sets it.",
-    )
-    min_replicas: int = Field(0, ge=0, le=10000, description="Fewest worker Pods with mode Backlog.")
-
-    def desired(self) -> int | None:
-        """Return how many worker Pods should run; None if somebody else decides."""
-        if self.mode == "Disabled":
-            return None
-        return self.replicas if self.mode == "Manual" else max(1, self.min_replicas)
 
 
 class QueueSpec(ApiModel):

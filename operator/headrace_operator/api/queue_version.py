@@ -8,8 +8,7 @@ from typing import Annotated
 from pydantic import ConfigDict, Field, StringConstraints
 
 from headrace.topology import MAX_PARTITIONS, MAX_VERSION
-from headrace_operator.api.base import NAME_PATTERN, ApiModel, StatusModel, rules
-from headrace_operator.api.queue_spec import Name
+from headrace_operator.api.base import NAME_PATTERN, ApiModel, Name, StatusModel, rules
 from headrace_operator.api.queue_status import INT64, Phase
 
 

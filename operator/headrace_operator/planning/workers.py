@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headrace_operator.api.names import RENDERED, SCALER, workers_name
-from headrace_operator.api.queue_spec import Scaling
+from headrace_operator.api.scaling_spec import Scaling
 from headrace_operator.observed import Case, WorkersObject
 from headrace_operator.reasons import Finding, Reason, normal
 from headrace_operator.render import render_deployment, render_service_account
