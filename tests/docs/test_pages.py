@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 import subprocess
+from pathlib import Path
 
 import pytest
 
+from headrace import WorkerSettings
 from tests.docs.blocks import ROOT, Block, blocks, pages
 from tests.docs.story import NAMESPACE, Story
 
@@ -45,6 +47,12 @@ def test_make_targets_exist(block: Block) -> None:
         assert result.returncode == 0, f"{block}: make {target}: {result.stderr.decode()}"
 
 
+@pytest.mark.parametrize("block", of("toml"), ids=str)
+def test_toml_is_a_settings_file_of_a_worker(block: Block, tmp_path: Path) -> None:
+    (tmp_path / "worker.toml").write_text(block.text)
+    assert WorkerSettings(config=tmp_path / "worker.toml") != WorkerSettings()
+
+
 def test_every_block_is_of_a_kind_that_is_known() -> None:
-    known = {"python", "yaml", "sh", "text", "dockerfile", ""}
+    known = {"python", "yaml", "toml", "sh", "text", "dockerfile", ""}
     assert not [f"{block}: {block.language}" for block in BLOCKS if block.language not in known]

@@ -14,6 +14,8 @@ import pytest
 
 from headrace import Store
 from headrace.cli.main import app
+from headrace.lifecycle import configure, promote
+from headrace.settings import QueueSettings
 from headrace.stores import open_store
 from headrace.stores.base import Failure
 from headrace.topology import PartitionRef
@@ -160,3 +162,14 @@ def test_refused_credentials_have_an_exit_code_of_their_own(run: Run, redis_serv
     assert (code, out) == (4, "")
     assert "refused the credentials" in err
     assert "hunter2" not in err
+
+
+async def test_what_a_queue_overrules_is_shown_beside_a_workers_own_settings(run: Run, store: Store) -> None:
+    await promote(store, "emails", 1, 1)
+    await configure(store, "emails", QueueSettings(lease_ms=7000))
+    arguments = ("worker", "run", "a:b", "-q", "emails", "--lease-ms", "800", "--show-settings", "-o", "json")
+    code, out, _ = await asyncio.to_thread(run, *arguments)
+    shown = json.loads(out)
+    assert code == 0
+    assert shown["settings"]["lease_ms"] == {"value": 800, "given_by": "--lease-ms"}
+    assert shown["queues"] == {"emails": {"lease_ms": {"value": 7000, "given_by": "queue emails"}}}

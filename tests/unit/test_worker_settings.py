@@ -84,7 +84,12 @@ def test_the_environment_is_read_and_code_wins(monkeypatch: pytest.MonkeyPatch) 
         ({"batch_size": 257}, "HEADRACE_BATCH_SIZE: 257 is above 256"),
         ({"lease_ms": 499}, "HEADRACE_LEASE_MS: 499 is below 500"),
         ({"prefix": "{x}"}, "HEADRACE_PREFIX: '{x}' cannot be used; give 1 to 100 characters"),
-        ({"retry": {"base_ms": 10, "cap_ms": 5}}, "HEADRACE_RETRY: base_ms 10 is above cap_ms 5"),
+        (
+            {"retry": {"base_ms": 10, "cap_ms": 5}},
+            "HEADRACE_RETRY__BASE_MS 10 is above HEADRACE_RETRY__CAP_MS 5; lower HEADRACE_RETRY__BASE_MS",
+        ),
+        ({"retry": {"tries": 10}}, "HEADRACE_RETRY__TRIES: is not a setting"),
+        ({"concurency": 10}, "HEADRACE_CONCURENCY: is not a setting"),
     ],
 )
 def test_what_does_not_fit_is_refused_with_the_numbers(given: dict[str, Any], message: str) -> None:

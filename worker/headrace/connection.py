@@ -8,12 +8,30 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import Field, SecretStr, ValidationError
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from headrace.errors import InvalidInput
 from headrace.stores import Store, open_store
 
 _SECRET = ("redis_url", "redis_url_file")
+
+
+def unless_overruled(found: dict[str, Any], stronger: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a source of settings has found without a ``redis_url_file`` that a stronger source's URL overrules.
+
+    Within one source the file wins over the URL.
+    """
+    if "redis_url" in stronger and "redis_url_file" not in stronger:
+        return {name: value for name, value in found.items() if name != "redis_url_file"}
+    return found
+
+
+class EnvironmentSource(EnvSettingsSource):
+    """Settings from ``HEADRACE_*``."""
+
+    def __call__(self) -> dict[str, Any]:
+        """Return what the environment sets."""
+        return unless_overruled(super().__call__(), self.current_state)
 
 
 class ConnectionSettings(BaseSettings):
@@ -27,7 +45,7 @@ class ConnectionSettings(BaseSettings):
         env_prefix="HEADRACE_",
         env_nested_delimiter="__",
         env_ignore_empty=True,
-        extra="ignore",
+        extra="forbid",
         frozen=True,
         # Values may hold a password.
         hide_input_in_errors=True,
@@ -36,6 +54,18 @@ class ConnectionSettings(BaseSettings):
     redis_url: SecretStr = Field(SecretStr("redis://127.0.0.1:6379/0"), description="URL of the store.")
     redis_url_file: Path | None = Field(None, description="File that holds the URL; wins over redis_url.")
     prefix: str = Field("headrace", min_length=1, max_length=100, pattern=r"^[^{}\s]+$", description="Of every key.")
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Return the sources, the strongest first."""
+        return init_settings, EnvironmentSource(settings_cls)
 
     def store_url(self) -> str:
         """Return the URL, read now if it lies in a file. It may hold a password: do not log it.
@@ -60,21 +90,30 @@ class ConnectionSettings(BaseSettings):
         return open_store(self.store_url(), self.prefix)
 
 
-def explain(error: ValidationError, options: Mapping[str, str] | None = None) -> list[str]:
+def variable(setting: str) -> str:
+    """Return the environment variable of a setting, ``lease_ms`` or ``retry.base_ms``."""
+    return f"HEADRACE_{setting.replace('.', '__').upper()}"
+
+
+def explain(error: ValidationError, names: Mapping[str, str] | None = None) -> list[str]:
     """Return one line per problem of a pydantic ValidationError: what was set, and what is wrong with it.
 
-    ``options``: settings that were given on the command line, with the option's name; the others are named by their
+    ``names``: how settings are called that came from the command line or a file; the others are named by their
     environment variable. The value of a URL is left out, since it may hold a password.
     """
-    options = options or {}
+    names = names or {}
     lines = []
     for problem in error.errors(include_url=False):
-        setting = str(problem["loc"][0]) if problem["loc"] else ""
-        if not setting:
-            lines.append(_with_names(_message(problem), options))
+        if not problem["loc"]:
+            lines.append(_with_names(_message(problem), names))
             continue
-        inner = "__".join(str(part) for part in problem["loc"]).upper()
-        lines.append(f"{options.get(setting, f'HEADRACE_{inner}')}: {_message(problem, secret=setting in _SECRET)}")
+        # A list's element is told by the list's name.
+        setting = ".".join(part for part in problem["loc"] if isinstance(part, str))
+        if problem["type"] == "value_error" and isinstance(problem["input"], Mapping):  # its parts do not fit together
+            lines.append(_with_names(_message(problem), names, within=setting))
+            continue
+        shown = names.get(setting, variable(setting))
+        lines.append(f"{shown}: {_message(problem, secret=setting in _SECRET)}")
     return lines
 
 
@@ -94,15 +133,18 @@ def _message(problem: Any, *, secret: bool = False) -> str:
             return f"{value!r} is not a number"
         case "literal_error":
             return f"{value!r} is unknown; give {context['expected']}"
+        case "extra_forbidden":
+            return "is not a setting"
         case "string_pattern_mismatch" | "string_too_short" | "string_too_long":
             return f"{value!r} cannot be used; give 1 to 100 characters without spaces, '{{' and '}}'"
     return message
 
 
-def _with_names(message: str, options: Mapping[str, str]) -> str:
+def _with_names(message: str, names: Mapping[str, str], within: str = "") -> str:
     """Replace names of settings by those that the user knows."""
-    return re.sub(
-        r"\b(?:concurrency|metrics|[a-z]+(?:_[a-z]+)+)\b",
-        lambda found: options.get(found[0], f"HEADRACE_{found[0].upper()}"),
-        message,
-    )
+
+    def shown(found: re.Match[str]) -> str:
+        setting = f"{within}.{found[0]}" if within else found[0]
+        return names.get(setting, variable(setting))
+
+    return re.sub(r"\b(?:concurrency|metrics|[a-z]+(?:_[a-z]+)+)\b", shown, message)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import IntEnum, StrEnum
 from typing import Annotated, Any, NoReturn, TypeVar
 
@@ -106,14 +106,13 @@ def with_store(given: dict[str, Any], act: Callable[[Store], Awaitable[T]]) -> T
     try:
         return asyncio.run(run())
     except (ValidationError, HeadraceError) as error:
-        report(error, given)
+        report(error, {name: f"--{name.replace('_', '-')}" for name in given})
 
 
-def report(error: ValidationError | HeadraceError, given: Iterable[str] = ()) -> NoReturn:
-    """End with the message and the exit code of an error; ``given``: settings that came from the command line."""
+def report(error: ValidationError | HeadraceError, names: Mapping[str, str] | None = None) -> NoReturn:
+    """End with the message and the exit code of an error; ``names``: as settings were given, if not by a variable."""
     if isinstance(error, ValidationError):
-        options = {name: "--queue" if name == "queues" else f"--{name.replace('_', '-')}" for name in given}
-        fail("\n".join(explain(error, options)))
+        fail("\n".join(explain(error, names)))
     code = Exit.ERROR
     if isinstance(error, AccessDenied):
         code = Exit.AUTHENTICATION

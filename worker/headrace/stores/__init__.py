@@ -7,7 +7,7 @@ import re
 from headrace.errors import InvalidInput
 from headrace.stores.base import Store
 
-__all__ = ["Store", "open_store"]
+__all__ = ["Store", "open_store", "server_of"]
 
 REDIS_SCHEMES = ("redis", "rediss", "unix", "redis+cluster", "rediss+cluster", "redis+sentinel", "rediss+sentinel")
 
@@ -31,7 +31,24 @@ def open_store(url: str, prefix: str = "headrace") -> Store:
         from headrace.stores.memory import MemoryStore
 
         return MemoryStore()
+    raise _unknown(url)
+
+
+def server_of(url: str) -> str:
+    """Return what may be shown of a store's URL: hosts, ports and database. Raises InvalidInput if it is malformed."""
+    scheme = url.partition(":")[0]
+    if scheme in REDIS_SCHEMES:
+        from headrace.stores.redis.urls import server_name
+
+        return server_name(url)
+    if scheme == "memory":
+        return "memory"
+    raise _unknown(url)
+
+
+def _unknown(url: str) -> InvalidInput:
+    scheme = url.partition(":")[0]
     known = f"has the unknown scheme {scheme!r}" if re.match(r"[a-z][a-z0-9+.-]*://", url) else "has no scheme"
-    raise InvalidInput(
+    return InvalidInput(
         "store URL", known, "use redis://, rediss://, unix://, redis+cluster://, redis+sentinel:// or memory://"
     )

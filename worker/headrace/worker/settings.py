@@ -8,27 +8,33 @@ from __future__ import annotations
 import os
 import re
 import socket
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
-from pydantic_settings import NoDecode
+from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource
 
 from headrace.connection import ConnectionSettings
 from headrace.job import DEFAULT_TIMEOUT_MS, MAX_TIMEOUT_MS
 from headrace.retry import RetryPolicy
 from headrace.stores.base import MAX_CLAIM
 from headrace.topology import check_queue_name
+from headrace.worker.settings_file import FileSource
 
 UNCONFIRMED = 1000
 """Finished jobs whose acknowledgement may be on its way at the same time, unless max_in_flight says otherwise."""
 
 
 class WorkerSettings(ConnectionSettings):
-    """All knobs of a worker; each may come from ``HEADRACE_<NAME>`` (queues: comma-separated).
+    """All knobs of a worker: what is given here wins over ``HEADRACE_<NAME>``, that over the file ``config``.
 
-    A job's own values and the queue's live settings win over ``retry``, ``timeout_ms`` and ``lease_ms``.
+    ``HEADRACE_QUEUES`` has commas. The file is TOML, its table ``[worker]`` has keys as the fields here. A job's own
+    values and the queue's live settings win over ``retry``, ``timeout_ms`` and ``lease_ms``. Raises
+    pydantic.ValidationError for values that are out of range, unknown or do not fit together, InvalidInput for the
+    file.
     """
 
+    config: Path | None = Field(None, description="TOML file with a table [worker].")
     queues: Annotated[tuple[str, ...], NoDecode] = Field(("default",), description="Queues to work on.")
     worker_id: str = Field(default_factory=socket.gethostname, description="Name of this worker in logs and history.")
     concurrency: int = Field(16, ge=1, le=4096, description="Handlers that run at the same time.")
@@ -51,6 +57,13 @@ class WorkerSettings(ConnectionSettings):
     metrics: Literal["none", "prometheus", "otel"] = Field(
         "none", description="prometheus: /metrics on the health port; otel: the global MeterProvider."
     )
+
+    @classmethod
+    def settings_customise_sources(
+        cls, settings_cls: type[BaseSettings], *found: PydanticBaseSettingsSource, **named: PydanticBaseSettingsSource
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Return the sources, the strongest first."""
+        return *super().settings_customise_sources(settings_cls, *found, **named), FileSource(settings_cls)
 
     @field_validator("queues", mode="before")
     @classmethod
