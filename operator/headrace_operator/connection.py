@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from headrace.errors import HeadraceError, InvalidInput, StoreFull, StoreUnavailable, UnsupportedServer
+from headrace.redis.urls import server_name
 from headrace.stores import Store, open_store
-from headrace.stores.redis.urls import server_name
 from headrace_operator.api.names import QueueKey
 from headrace_operator.api.queue_spec import REDIS_SCHEMES, QueueSpec
 from headrace_operator.kube import Kube

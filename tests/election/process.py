@@ -19,12 +19,12 @@ from headrace.election.backends.lease import LeaseLock
 from headrace.election.backends.mongo import MongoLock
 from headrace.election.backends.redis import RedisLock
 from headrace.election.redis_fence import RedisFence, fence_key
-from headrace.election.scripts import fragment
 from headrace.election.thread import ElectorThread
+from headrace.redis.scripts import fragment
 
 WORK = f"""
 local FENCE, WORK = KEYS[1], KEYS[2]
-{fragment("fenced")}
+{fragment("headrace.redis", "fenced")}
 local ruling = fenced(FENCE, ARGV[1], ARGV[2], tonumber(ARGV[3]))
 if ruling then return redis.error_reply('FENCED ' .. ruling) end
 return redis.call('RPUSH', WORK, ARGV[1] .. ' ' .. ARGV[4])

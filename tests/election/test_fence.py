@@ -20,7 +20,8 @@ from headrace.election.errors import Unavailable
 from headrace.election.fence import Accepted, Claim, Held, Stale, Token
 from headrace.election.memory_fence import FenceState
 from headrace.election.redis_fence import RedisFence, fence_key
-from headrace.election.scripts import fragment, script
+from headrace.election.scripts import script
+from headrace.redis.scripts import fragment
 from tests.cluster.guard import Guard
 from tests.services.redis import RedisServer, RedisServers
 
@@ -31,7 +32,7 @@ SCRIPTS = ("claim", "beat", "release", "read", "lock")
 # What a leader's script looks like: the fence first, the check before the first write.
 LEADER_SCRIPT = f"""
 local FENCE, WORK = KEYS[1], KEYS[2]
-{fragment("fenced")}
+{fragment("headrace.redis", "fenced")}
 local ruling = fenced(FENCE, ARGV[1], ARGV[2], tonumber(ARGV[3]))
 if ruling then return redis.error_reply('FENCED ' .. ruling) end
 return redis.call('RPUSH', WORK, ARGV[1])

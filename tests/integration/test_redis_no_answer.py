@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import StoreUnavailable
-from headrace.stores.redis.client import RedisClient
+from headrace.redis.client import RedisClient
 from tests.cluster.certificates import Authority
 
 Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]

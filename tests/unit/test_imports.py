@@ -1,4 +1,4 @@
-"""Imports go one way: values <- stores <- sequences <- producer <- runtime <- command line; election knows no queue."""
+"""Imports go one way: values <- Redis <- stores <- sequences <- producer <- runtime <- cli; election knows no queue."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ LIBRARY = ROOT / "worker" / "headrace"
 
 LAYERS = (
     ("app", "context", "control", "envelope", "errors", "ids", "job", "retry", "settings", "topology"),
+    ("redis",),
     ("stores",),
     ("job_spec", "lifecycle", "connection"),
     ("producer",),
@@ -22,8 +23,7 @@ LAYERS = (
 ELECTION_KNOWS = (
     "headrace.election.",
     "headrace.errors.",
-    "headrace.stores.redis.client.",
-    "headrace.stores.redis.scripts.",
+    "headrace.redis.",
 )
 """Itself, errors, and how Redis is spoken to."""
 RANK = {part: rank for rank, layer in enumerate(LAYERS) for part in layer}
@@ -75,6 +75,20 @@ def test_election_knows_no_queue() -> None:
     ours = {name for name in names if name.startswith("headrace")}
     assert ours
     assert {name for name in ours if not name.startswith(ELECTION_KNOWS)} == set()
+
+
+def test_the_store_protocol_knows_no_backend_and_no_backend_another() -> None:
+    stores = LIBRARY / "stores"
+    forbidden = {"bounds.py": ("redis", "memory", "protocols", "base"), "protocols": ("redis", "memory", "base")}
+    forbidden |= {"base.py": ("redis", "memory"), "redis": ("memory", "base"), "memory": ("redis", "base")}
+    found = {
+        f"{path.relative_to(stores)} imports {name}"
+        for part, others in forbidden.items()
+        for path in ([stores / part] if part.endswith(".py") else (stores / part).rglob("*.py"))
+        for name in imports(path)
+        if name.startswith(tuple(f"headrace.stores.{other}." for other in others))
+    }
+    assert found == set()
 
 
 def test_the_library_knows_no_operator() -> None:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from headrace.errors import StoreUnavailable
-from headrace.stores.redis.client import PIPELINE_CALLS, Command, RedisClient
-from headrace.stores.redis.cluster import ClusterClient
+from headrace.redis.client import PIPELINE_CALLS, Command, RedisClient
+from headrace.redis.cluster import ClusterClient
 
 URL = "redis://127.0.0.1:1/0"
 

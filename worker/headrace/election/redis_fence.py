@@ -16,7 +16,7 @@ from headrace.election.errors import Forbidden, LockError, Unavailable
 from headrace.election.fence import Accepted, Answer, Claim, FenceView, Held, Stale, Token
 from headrace.election.scripts import script
 from headrace.errors import AccessDenied, HeadraceError, StoreUnavailable
-from headrace.stores.redis.client import Argument, RedisClient
+from headrace.redis.client import Argument, RedisClient
 
 _RECONNECT = 1.0
 _SILENCE = 5.0

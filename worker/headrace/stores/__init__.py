@@ -38,7 +38,7 @@ def server_of(url: str) -> str:
     """Return what may be shown of a store's URL: hosts, ports and database. Raises InvalidInput if it is malformed."""
     scheme = url.partition(":")[0]
     if scheme in REDIS_SCHEMES:
-        from headrace.stores.redis.urls import server_name
+        from headrace.redis.urls import server_name
 
         return server_name(url)
     if scheme == "memory":

@@ -10,7 +10,7 @@ from headrace.election.record import Record, Version
 from headrace.election.redis_fence import normalised
 from headrace.election.scripts import script
 from headrace.errors import HeadraceError
-from headrace.stores.redis.client import RedisClient
+from headrace.redis.client import RedisClient
 
 _FIELDS = (b"rv", b"holder", b"term", b"duration", b"seq", b"acquired", b"epoch")
 

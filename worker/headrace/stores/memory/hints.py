@@ -8,28 +8,12 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from threading import RLock
-from typing import NamedTuple
 
-from headrace.stores.base import RECHECK_MS, Claimed
+from headrace.stores.bounds import RECHECK_MS
 from headrace.topology import PartitionRef
 
 Hint = PartitionRef | str
 MAX_TICK = 200
-
-
-class News(NamedTuple):
-    """What steps added: ``ready`` where a lane was empty, and the earliest time of a job that waits."""
-
-    ready: bool
-    waits_until: int | None
-
-
-class Outcome(NamedTuple):
-    """What a claim took, whether more can be claimed at once, and else when the partition needs attention."""
-
-    jobs: list[Claimed]
-    more: bool
-    next_due: int | None
 
 
 @dataclass(slots=True)

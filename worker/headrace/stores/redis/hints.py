@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from headrace.stores.redis.cluster import ClusterClient
+from headrace.redis.cluster import ClusterClient
 from headrace.stores.redis.keys import Keys
 from headrace.stores.redis.scripts import script
 from headrace.topology import PartitionRef

@@ -105,3 +105,9 @@ class Keys:
     def of_queue_script(self, script: str, queue: str) -> tuple[bytes, ...]:
         """Return the KEYS of a script that works on the queue's own keys."""
         return tuple(self.queue(queue, name) for name in QUEUE_SCRIPT_KEYS[script])
+
+
+def labelled(queue: str, label: bytes) -> PartitionRef:
+    """Return the partition of a queue by the label that its hints carry, ``version:partition``."""
+    version, _, partition = label.partition(b":")
+    return PartitionRef(queue, int(version), int(partition))

@@ -16,9 +16,9 @@ from redis.crc import key_slot
 from redis.exceptions import AskError, MovedError, NoScriptError
 
 from headrace.errors import HeadraceError, InvalidInput, StoreFull, StoreUnavailable
-from headrace.stores.redis.client import Argument, Command, Redirected, RedisClient
-from headrace.stores.redis.scripts import Script
-from headrace.stores.redis.urls import CLUSTER_SCHEMES, Address, addresses, malformed, server_name, split
+from headrace.redis.client import Argument, Command, Redirected, RedisClient
+from headrace.redis.scripts import Script
+from headrace.redis.urls import CLUSTER_SCHEMES, Address, addresses, malformed, server_name, split
 
 SLOTS = 16384
 MAX_REDIRECTIONS = 16

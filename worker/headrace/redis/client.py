@@ -29,9 +29,9 @@ from redis.exceptions import (
 )
 
 from headrace.errors import AccessDenied, HeadraceError, InvalidInput, StoreFull, StoreUnavailable, UnsupportedServer
-from headrace.stores.redis.no_answer import why
-from headrace.stores.redis.scripts import Script
-from headrace.stores.redis.urls import connect
+from headrace.redis.no_answer import why
+from headrace.redis.scripts import Script
+from headrace.redis.urls import connect
 
 OLDEST_SERVER = (6, 2)
 PIPELINE_CALLS = 64

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import msgpack
 
-from headrace.stores.base import HISTORY_ENTRIES
+from headrace.stores.bounds import HISTORY_ENTRIES
 
 
 @dataclass(slots=True)

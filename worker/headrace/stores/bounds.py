@@ -1,0 +1,40 @@
+"""How much one call may ask for, how much is kept, and for how long: the same in every store."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headrace.errors import InvalidInput
+
+MAX_CLAIM = 256
+MAX_CLAIM_BYTES = 2 << 20
+"""Records in one claim at most (or a single larger one), so that the reply arrives in time."""
+MAX_BATCH = 1000
+MAX_RECOVER = 100
+MAX_PROMOTE = 1000
+MAX_UNPARK = 1000
+HISTORY_ENTRIES = 20
+NONCE_TTL_MS = 10_000
+TOMBSTONE_TTL_MS = 7 * 24 * 3600 * 1000
+SUSPECT_RECHECK_MS = 1000
+"""A partition whose suspects nobody may take now is hinted again after this time."""
+RECHECK_MS = 2000
+"""A partition with ready jobs is hinted again after this time, whatever happened to the first hint."""
+
+
+def check_batch(batch: Sequence[object]) -> None:
+    """Raise InvalidInput if one call is given more than MAX_BATCH elements."""
+    if len(batch) > MAX_BATCH:
+        raise InvalidInput("batch", f"has {len(batch)} elements", f"send at most {MAX_BATCH} in one call")
+
+
+def check_limit(limit: int) -> None:
+    """Raise InvalidInput if a claim asks for more than MAX_CLAIM jobs, or for fewer than none."""
+    if not 0 <= limit <= MAX_CLAIM:
+        raise InvalidInput("limit", f"is {limit}", f"claim 0 to {MAX_CLAIM} jobs at once")
+
+
+def check_page(limit: int) -> None:
+    """Raise InvalidInput if a page of fewer than 1 or more than MAX_BATCH elements is asked for."""
+    if not 1 <= limit <= MAX_BATCH:
+        raise InvalidInput("limit", f"is {limit}", f"ask for 1 to {MAX_BATCH} at once")

@@ -1,0 +1,46 @@
+"""What every concern of the store in memory needs: the shared data, live partitions, giving hints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from headrace.settings import QueueSettings
+from headrace.stores.memory.data import Data, system_clock
+from headrace.stores.memory.hints import Waiters
+from headrace.stores.memory.partition import Partition
+from headrace.topology import PartitionRef, Topology
+
+
+class MemoryAccess:
+    """Base of the concerns of `headrace.stores.memory.MemoryStore`. Its methods are called under the data's lock."""
+
+    def __init__(self, clock: Callable[[], int] | None = None) -> None:
+        data = Data(clock or system_clock)
+        self._data = data
+        self._waiters = Waiters(data.lock, data.queue)
+
+    def _live(self, ref: PartitionRef) -> Partition | None:
+        """Return the partition if jobs can be in it."""
+        partition = self._data.partitions.get(ref)
+        return partition if partition is not None and partition.state != "closed" else None
+
+    def _mark(self, ref: PartitionRef, topology: Topology) -> Partition | None:
+        """Return the partition, which takes no jobs from now on; None if it is a tombstone."""
+        partition = self._data.partitions.get(ref)
+        if partition is None:
+            if self._data.gone(ref) == "tombstone":
+                return None
+            # Epoch 0: it has no settings yet, so those of any topology are newer.
+            partition = self._data.partitions[ref] = Partition(ref, 0, 1, QueueSettings())
+        partition.mark(topology, self._data.now())
+        return partition
+
+    def _hint_news(self, ref: PartitionRef, partition: Partition, now: int) -> None:
+        ready, waits_until = partition.take_news()
+        hints = self._data.queue(ref.queue)
+        if ready:
+            hints.became_ready(ref, now)
+        if waits_until is not None:
+            hints.waits_until(ref, waits_until)
+        if ready or waits_until is not None:
+            self._waiters.deliver(ref.queue)

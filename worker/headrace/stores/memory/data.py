@@ -1,0 +1,45 @@
+"""What all clones of a store in memory share: the data, their lock and the clock."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from threading import RLock
+from typing import Literal
+
+from headrace.stores.memory.hints import QueueHints
+from headrace.stores.memory.partition import Partition
+from headrace.topology import PartitionRef, Topology
+
+
+def system_clock() -> int:
+    """Return the system's time in milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
+@dataclass(slots=True)
+class Data:
+    """What all clones share; every access holds ``lock``."""
+
+    clock: Callable[[], int]
+    lock: RLock = field(default_factory=RLock)
+    latest: int = 0
+    marker: str | None = None
+    topologies: dict[str, Topology] = field(default_factory=dict)
+    partitions: dict[PartitionRef, Partition] = field(default_factory=dict)
+    tombstones: dict[PartitionRef, int] = field(default_factory=dict)
+    hints: dict[str, QueueHints] = field(default_factory=dict)
+
+    def now(self) -> int:
+        """Return the time; it never goes back, whatever the clock does."""
+        self.latest = max(self.latest, self.clock())
+        return self.latest
+
+    def queue(self, name: str) -> QueueHints:
+        """Return the hints of a queue."""
+        return self.hints.setdefault(name, QueueHints())
+
+    def gone(self, ref: PartitionRef) -> Literal["absent", "tombstone"]:
+        """State of a partition that does not exist."""
+        return "tombstone" if self.tombstones.get(ref, 0) > self.now() else "absent"

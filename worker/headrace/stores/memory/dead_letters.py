@@ -1,0 +1,30 @@
+"""Dead letters in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headrace.stores.bounds import check_batch, check_page
+from headrace.stores.memory.access import MemoryAccess
+from headrace.stores.protocols.dead_letters import DeadLetter
+from headrace.topology import PartitionRef
+
+
+class MemoryDeadLetters(MemoryAccess):
+    """Implements `headrace.stores.protocols.dead_letters.DeadLetterSteps`."""
+
+    async def dead_letters(
+        self, ref: PartitionRef, after: DeadLetter | None = None, limit: int = 100
+    ) -> list[DeadLetter]:
+        """Return at most ``limit`` dead letters, oldest first, beginning after one that was seen."""
+        check_page(limit)
+        with self._data.lock:
+            partition = self._data.partitions.get(ref)
+            return partition.dead.page(after, limit) if partition else []
+
+    async def remove_dead(self, ref: PartitionRef, letters: Sequence[bytes]) -> int:
+        """Remove dead letters; the number of those that were there."""
+        check_batch(letters)
+        with self._data.lock:
+            partition = self._data.partitions.get(ref)
+            return partition.dead.remove(letters) if partition else 0

@@ -1,0 +1,60 @@
+"""Parked jobs in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headrace.stores.bounds import MAX_UNPARK, check_batch, check_page
+from headrace.stores.memory.access import MemoryAccess
+from headrace.stores.protocols.parking import Unknown
+from headrace.topology import PartitionRef
+
+
+class MemoryParking(MemoryAccess):
+    """Implements `headrace.stores.protocols.parking.ParkingSteps`."""
+
+    async def park(self, ref: PartitionRef, jobs: Sequence[Unknown]) -> list[int]:
+        """Let jobs wait by type until a worker knows it; the refused indexes."""
+        check_batch(jobs)
+        with self._data.lock:
+            if (partition := self._live(ref)) is None:
+                return list(range(len(jobs)))
+            refused = partition.park(jobs, self._data.now())
+            if len(refused) < len(jobs):
+                self._data.queue(ref.queue).parked[ref] = self._data.now()
+            self._hint_news(ref, partition, self._data.now())
+            return refused
+
+    async def unpark(self, ref: PartitionRef, types: Sequence[str]) -> int:
+        """Make parked jobs of these types ready; the number of them."""
+        check_batch(types)
+        with self._data.lock:
+            if (partition := self._live(ref)) is None:
+                return 0
+            freed = partition.unpark(types)
+            if not partition.parked():
+                self._data.queue(ref.queue).parked.pop(ref, None)
+            self._hint_news(ref, partition, self._data.now())
+            return freed
+
+    async def parked(self, ref: PartitionRef) -> dict[str, int]:
+        """Return how many jobs wait for each type."""
+        with self._data.lock:
+            partition = self._live(ref)
+            return partition.parked() if partition else {}
+
+    async def parked_partitions(self, queue: str) -> dict[PartitionRef, int]:
+        """Return the partitions that hold parked jobs, with the time (ms) when one was parked last."""
+        with self._data.lock:
+            return dict(self._data.queue(queue).parked)
+
+    async def bury_parked(self, ref: PartitionRef, type: str, limit: int = MAX_UNPARK) -> int:
+        """Make parked jobs of this type dead letters; the number of them."""
+        check_page(limit)
+        with self._data.lock:
+            if (partition := self._live(ref)) is None:
+                return 0
+            dead = partition.bury_parked(type, limit, self._data.now())
+            if not partition.parked():
+                self._data.queue(ref.queue).parked.pop(ref, None)
+            return dead

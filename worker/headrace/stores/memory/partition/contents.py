@@ -1,0 +1,113 @@
+"""What one partition in memory holds: its state, its indexes, and the moves that several steps share.
+
+Nothing here waits, locks or reads a clock. Each step is a method of a class in a file beside this one.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from typing import Final
+
+from headrace.settings import QueueSettings, partition_limits
+from headrace.stores.memory.partition.changes import Changes
+from headrace.stores.memory.partition.dead_letters import DeadLetters
+from headrace.stores.memory.partition.lanes import Lanes
+from headrace.stores.memory.partition.leases import Leases
+from headrace.stores.memory.partition.limits import Limiter
+from headrace.stores.memory.partition.news import News, Noticeboard
+from headrace.stores.memory.partition.nonces import Nonces
+from headrace.stores.memory.partition.parked import Parked
+from headrace.stores.memory.partition.waiting import Waiting, earliest
+from headrace.stores.protocols.topology import Counts, PartitionState
+from headrace.stores.protocols.working import Claimed
+from headrace.topology import PartitionRef, Topology
+
+TIMES: Final = struct.Struct(">QQ")
+"""How a record begins: when it was enqueued and when it was to run, in ms."""
+
+
+class Contents:
+    """Keys are lane byte + stored id; ids (keys without their lane) are unique while live."""
+
+    def __init__(self, ref: PartitionRef, epoch: int, partitions: int, settings: QueueSettings) -> None:
+        self.ref = ref
+        self.state: PartitionState = "active"
+        self.epoch = epoch
+        self.partitions = partitions
+        self.successor: Topology | None = None
+        self.dead = DeadLetters()
+        self._marked_at: int | None = None
+        self._jobs: dict[bytes, bytes] = {}
+        self._changes: dict[bytes, Changes] = {}
+        self._lanes = Lanes()
+        # Keys of jobs whose lease was lost before; a worker runs one of them at a time.
+        self._suspects: deque[bytes] = deque()
+        self._scheduled = Waiting()
+        self._retry = Waiting()
+        self._leases = Leases()
+        self._parked = Parked()
+        self._nonces = Nonces()
+        self._limiter = Limiter(partition_limits(settings, partitions))
+        self._news = Noticeboard()
+
+    @property
+    def ready(self) -> int:
+        """Number of ready jobs in all lanes, and of suspects."""
+        return len(self._lanes) + len(self._suspects)
+
+    def next_waiting(self) -> int | None:
+        """Return the earliest time at which a waiting job becomes ready."""
+        return earliest(self._scheduled.first(), self._retry.first())
+
+    def next_due(self) -> int | None:
+        """Return the earliest time at which a waiting or leased job needs attention."""
+        return earliest(self.next_waiting(), self._leases.next_end())
+
+    def counts(self, now: int) -> Counts:
+        """Return the sizes of all indexes and the facts about the drain."""
+        heads = self._lanes.heads()
+        return Counts(
+            state=self.state,
+            ready=self.ready,
+            scheduled=len(self._scheduled),
+            retry=len(self._retry),
+            leased=len(self._leases),
+            parked=len(self._parked),
+            moving=0,
+            arrived=0,
+            dead=len(self.dead),
+            oldest_ready_at=min((TIMES.unpack_from(self._jobs[key[1:]])[1] for key in heads), default=None),
+            next_due_at=self.next_waiting(),
+            marked_at=self._marked_at,
+            now=now,
+        )
+
+    def waiting(self) -> list[tuple[int, Claimed]]:
+        """Return the jobs that wait for their time (ms), with it, in no order."""
+        return [(at, self._claimed(key)) for at, key in (*self._scheduled, *self._retry)]
+
+    def take_news(self) -> News:
+        """Return what was added since the last call, for the hints."""
+        return self._news.take()
+
+    def _reopen(self, freed: int) -> None:
+        """After leases ended early, hint at jobs that the in-flight limit held back."""
+        if freed and self._limiter.limits.in_flight is not None and bool(self._lanes):
+            self._news.became_ready()
+
+    def _push(self, key: bytes, *, head: bool = False) -> None:
+        if self._lanes.push(key, head=head):
+            self._news.became_ready()
+
+    def _wait(self, waiting: Waiting, at: int, key: bytes) -> None:
+        waiting.add(at, key)
+        self._news.waits_until(at)
+
+    def _claimed(self, key: bytes) -> Claimed:
+        changes = self._changes.get(key[1:])
+        return Claimed(key, self._jobs[key[1:]], changes.packed() if changes else b"")
+
+    def _bury(self, key: bytes, now: int) -> None:
+        record, changes = self._jobs.pop(key[1:]), self._changes.pop(key[1:])
+        self.dead.add(key[1:], now, record, changes.packed())

@@ -1,0 +1,41 @@
+"""What keeps the jobs of one partition in memory moving, whoever is gone."""
+
+from __future__ import annotations
+
+from headrace.stores.bounds import MAX_PROMOTE, MAX_RECOVER
+from headrace.stores.memory.partition.changes import Changes
+from headrace.stores.memory.partition.contents import Contents
+
+
+class HousekeepingRules(Contents):
+    """Expired leases and due jobs."""
+
+    def recover(self, now: int) -> int:
+        """Take back at most MAX_RECOVER jobs with expired leases, by the suspect rule; the number of them."""
+        recovered = 0
+        while recovered < MAX_RECOVER and (expired := self._leases.take_expired(now)) is not None:
+            key, token = expired
+            changes = self._changes.setdefault(key[1:], Changes())
+            changes.expiries += 1
+            changes.note("lease expired", now, token)
+            recovered += 1
+            if changes.suspect:
+                changes.crashes += 1
+                if changes.crashes >= self._limiter.limits.crashes:
+                    lost = f"worker lost: its process ended or froze {changes.crashes} times while this job ran"
+                    changes.note("worker lost", now, token, lost)
+                    self._bury(key, now)
+                    continue
+            changes.suspect = True
+            self._suspects.append(key)
+            self._news.became_ready()
+        return recovered
+
+    def promote_due(self, now: int) -> int:
+        """Move at most MAX_PROMOTE due jobs to ready; the number of them."""
+        promoted = 0
+        for waiting in (self._retry, self._scheduled):
+            for key in (due := waiting.take_due(now, MAX_PROMOTE - promoted)):
+                self._push(key)
+            promoted += len(due)
+        return promoted

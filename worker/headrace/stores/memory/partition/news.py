@@ -1,0 +1,33 @@
+"""What the steps on one partition in memory added, for the hints."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class News(NamedTuple):
+    """``ready``: a lane was empty and is not now; ``waits_until``: the earliest time (ms) of a job that waits now."""
+
+    ready: bool
+    waits_until: int | None
+
+
+class Noticeboard:
+    """Collects news until they are taken."""
+
+    def __init__(self) -> None:
+        self._news = News(False, None)
+
+    def became_ready(self) -> None:
+        """Note that there is something to claim."""
+        self._news = self._news._replace(ready=True)
+
+    def waits_until(self, at: int) -> None:
+        """Note that a job waits until ``at`` (ms)."""
+        earliest = self._news.waits_until
+        self._news = self._news._replace(waits_until=at if earliest is None else min(at, earliest))
+
+    def take(self) -> News:
+        """Return the news since the last call."""
+        news, self._news = self._news, News(False, None)
+        return news

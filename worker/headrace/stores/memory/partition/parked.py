@@ -1,0 +1,30 @@
+"""Jobs of one partition in memory whose type no worker knows."""
+
+from __future__ import annotations
+
+import bisect
+
+
+class Parked:
+    """Type -> keys of the jobs that wait for it."""
+
+    def __init__(self) -> None:
+        self._types: dict[str, list[bytes]] = {}
+
+    def __len__(self) -> int:
+        return sum(len(keys) for keys in self._types.values())
+
+    def add(self, kind: str, key: bytes) -> None:
+        """Let a job wait for its type."""
+        bisect.insort(self._types.setdefault(kind, []), key)
+
+    def take(self, kind: str, limit: int) -> list[bytes]:
+        """Remove at most ``limit`` jobs of a type, in the order of their keys."""
+        parked = self._types.pop(kind, [])
+        if left := parked[limit:]:
+            self._types[kind] = left
+        return parked[:limit]
+
+    def sizes(self, types: int) -> dict[str, int]:
+        """Return how many jobs wait for each type, for at most ``types`` of them."""
+        return {kind: len(keys) for kind, keys in sorted(self._types.items())[:types]}

@@ -1,0 +1,50 @@
+"""Jobs of one partition in memory that wait for a worker that knows their type."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headrace.stores.bounds import MAX_UNPARK
+from headrace.stores.memory.partition.changes import Changes
+from headrace.stores.memory.partition.contents import Contents
+from headrace.stores.protocols.parking import Unknown, no_worker_knows
+
+
+class ParkingRules(Contents):
+    """Steps on parked jobs."""
+
+    def park(self, jobs: Sequence[Unknown], now: int) -> list[int]:
+        """Let jobs wait by type; the indexes of the refused ones."""
+        refused = []
+        for index, (key, token, kind) in enumerate(jobs):
+            if self._leases.end(key, token):
+                if (facts := self._changes.get(key[1:])) and facts.suspect:
+                    facts.suspect = False  # not run, and it comes back through the ready lanes
+                    facts.note("parked", now, token)
+                self._parked.add(kind, key)
+            else:
+                refused.append(index)
+        self._reopen(len(jobs) - len(refused))
+        return refused
+
+    def unpark(self, types: Sequence[str]) -> int:
+        """Make at most MAX_UNPARK parked jobs of these types ready; the number of them."""
+        freed = 0
+        for kind in types:
+            for key in (taken := self._parked.take(kind, MAX_UNPARK - freed)):
+                self._push(key)
+            freed += len(taken)
+        return freed
+
+    def bury_parked(self, kind: str, limit: int, now: int) -> int:
+        """Make at most ``limit`` parked jobs of a type dead letters; the number of them."""
+        for key in (taken := self._parked.take(kind, limit)):
+            changes = self._changes.setdefault(key[1:], Changes())
+            changes.suspect = False
+            changes.note("unknown type", now, b"", no_worker_knows(kind))
+            self._bury(key, now)
+        return len(taken)
+
+    def parked(self) -> dict[str, int]:
+        """Return how many jobs wait for each type."""
+        return self._parked.sizes(100)

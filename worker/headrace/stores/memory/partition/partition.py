@@ -1,0 +1,17 @@
+"""One partition in memory: every transition on its indexes, as pure steps of a given time.
+
+The rules are those of the scripts in ``headrace/stores/redis/lua``; the conformance suite holds both to them.
+"""
+
+from __future__ import annotations
+
+from headrace.stores.memory.partition.claiming import ClaimingRules
+from headrace.stores.memory.partition.housekeeping import HousekeepingRules
+from headrace.stores.memory.partition.parking import ParkingRules
+from headrace.stores.memory.partition.producing import ProducingRules
+from headrace.stores.memory.partition.settling import SettlingRules
+from headrace.stores.memory.partition.topology import TopologyRules
+
+
+class Partition(TopologyRules, ProducingRules, ClaimingRules, SettlingRules, HousekeepingRules, ParkingRules):
+    """A partition that exists. What it holds is in `headrace.stores.memory.partition.contents`."""

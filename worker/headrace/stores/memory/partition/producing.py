@@ -1,0 +1,45 @@
+"""Inserting jobs into one partition in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headrace.errors import QueueFull, QueueHeld
+from headrace.stores.memory.partition.contents import TIMES, Contents
+from headrace.stores.protocols.producing import Accepted, Moved, NewJob
+
+
+class ProducingRules(Contents):
+    """Steps of producers."""
+
+    def enqueue(self, partitions: int, nonce: bytes, jobs: Sequence[NewJob], now: int) -> Accepted | Moved:
+        """Insert the jobs whose ids are not live."""
+        if self.state != "active":
+            return Moved(self.state, self.successor)
+        if partitions != self.partitions:
+            return Moved("resized", None)
+        if nonce in self._nonces or not jobs:
+            return Accepted(frozenset())
+        existing = set()
+        fresh = len({key[1:] for key, _, _ in jobs} - self._jobs.keys())
+        limits = self._limiter.limits
+        if fresh and limits.hold == "enqueue":
+            raise QueueHeld(self.ref.queue)
+        if fresh and limits.length is not None and len(self._jobs) + fresh > limits.length:
+            raise QueueFull(self.ref.queue, self.ref.label, len(self._jobs), limits.length)
+        for index, (key, when, body) in enumerate(jobs):
+            if key[1:] in self._jobs:
+                existing.add(index)
+                continue
+            run_at = when if when > 0 else now - when
+            self._jobs[key[1:]] = TIMES.pack(now, run_at) + body
+            if run_at <= now:
+                self._push(key)
+            else:
+                self._wait(self._scheduled, run_at, key)
+        self._nonces.remember(nonce, now)
+        return Accepted(frozenset(existing))
+
+    def knows(self, key: bytes, nonce: bytes) -> bool:
+        """Whether the id is live here, or the call of ``nonce`` (b"" for none) was applied."""
+        return key[1:] in self._jobs or nonce in self._nonces

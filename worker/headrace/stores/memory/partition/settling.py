@@ -1,0 +1,81 @@
+"""What comes of a lease in one partition in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headrace.stores.memory.partition.changes import Changes
+from headrace.stores.memory.partition.contents import Contents
+from headrace.stores.protocols.working import Failure, Release, Settled
+
+
+class SettlingRules(Contents):
+    """Steps on jobs that are leased under the caller's token."""
+
+    def ack(self, acks: Sequence[Settled]) -> list[int]:
+        """Remove finished jobs; the indexes of the refused ones."""
+        refused = []
+        for index, (key, token) in enumerate(acks):
+            if not self._leases.end(key, token):
+                refused.append(index)
+                continue
+            del self._jobs[key[1:]]
+            self._changes.pop(key[1:], None)
+        self._reopen(len(acks) - len(refused))
+        return refused
+
+    def fail(self, failures: Sequence[Failure], now: int) -> list[int]:
+        """Send failed jobs to their retry or to the dead letters; the indexes of the refused ones."""
+        refused = []
+        for index, (key, token, delay_ms, error, status) in enumerate(failures):
+            if not self._leases.end(key, token):
+                refused.append(index)
+                continue
+            changes = self._changes.setdefault(key[1:], Changes())
+            changes.attempt += 1
+            changes.suspect = False
+            changes.note(status, now, token, error)
+            if delay_ms is None:
+                self._bury(key, now)
+            else:
+                self._wait(self._retry, now + delay_ms, key)
+        self._reopen(len(failures) - len(refused))
+        return refused
+
+    def release(self, releases: Sequence[Release], now: int) -> list[int]:
+        """Put jobs back to the head of their lane, in the order given, or let them wait; the refused indexes."""
+        refused = []
+        heads: list[bytes] = []
+        for index, (key, token, delay_ms, note) in enumerate(releases):
+            if not self._leases.end(key, token):
+                refused.append(index)
+                continue
+            facts = self._changes.get(key[1:])
+            was_suspect = facts is not None and facts.suspect
+            if note or (was_suspect and delay_ms > 0):
+                facts = self._changes.setdefault(key[1:], Changes())
+                facts.note(note or "put off", now, token)
+                if delay_ms > 0:  # it has ended by itself
+                    facts.suspect, facts.crashes = False, 0
+            if delay_ms > 0:
+                self._wait(self._retry, now + delay_ms, key)
+            else:
+                heads.append(key)
+        for key in reversed(heads):
+            if (facts := self._changes.get(key[1:])) and facts.suspect:
+                self._suspects.appendleft(key)
+                self._news.became_ready()
+            else:
+                self._push(key, head=True)
+        self._reopen(len(releases) - len(refused))
+        return refused
+
+    def renew(self, leases: Sequence[Settled], until: int) -> list[int]:
+        """Extend leases; the indexes of the refused ones."""
+        refused = []
+        for index, (key, token) in enumerate(leases):
+            if self._leases.holds(key, token):
+                self._leases.grant(key, token, until)
+            else:
+                refused.append(index)
+        return refused

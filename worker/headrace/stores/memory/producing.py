@@ -1,0 +1,35 @@
+"""Inserting jobs in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headrace.stores.bounds import check_batch
+from headrace.stores.memory.access import MemoryAccess
+from headrace.stores.protocols.producing import Accepted, Moved, NewJob
+from headrace.topology import PartitionRef, Topology
+
+
+class MemoryProducing(MemoryAccess):
+    """Implements `headrace.stores.protocols.producing.ProducingSteps`."""
+
+    async def enqueue(
+        self, ref: PartitionRef, partitions: int, nonce: bytes, jobs: Sequence[NewJob]
+    ) -> Accepted | Moved:
+        """Insert jobs into an active partition."""
+        check_batch(jobs)
+        with self._data.lock:
+            partition = self._data.partitions.get(ref)
+            if partition is None:
+                return Moved(self._data.gone(ref), None)
+            now = self._data.now()
+            result = partition.enqueue(partitions, nonce, jobs, now)
+            self._hint_news(ref, partition, now)
+            return result
+
+    async def probe(self, ref: PartitionRef, topology: Topology, jobs: Sequence[tuple[bytes, bytes]]) -> list[bool]:
+        """Mark a partition of an older version and tell which jobs or calls are known there."""
+        check_batch(jobs)
+        with self._data.lock:
+            partition = self._mark(ref, topology)
+            return [partition is not None and partition.knows(key, nonce) for key, nonce in jobs]

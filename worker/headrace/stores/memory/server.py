@@ -1,0 +1,26 @@
+"""What stands for the server of a store in memory."""
+
+from __future__ import annotations
+
+from headrace.stores.memory.access import MemoryAccess
+
+
+class MemoryServer(MemoryAccess):
+    """Implements `headrace.stores.protocols.server.ServerSteps`."""
+
+    async def close(self) -> None:
+        """Do nothing: there are no connections."""
+
+    async def check(self) -> None:
+        """Do nothing: memory answers."""
+
+    async def read_marker(self) -> str | None:
+        """Return the mark that says which data set this is; None if there is none yet."""
+        with self._data.lock:
+            return self._data.marker
+
+    async def write_marker(self, marker: str) -> str:
+        """Set the mark if there is none; return the one that counts."""
+        with self._data.lock:
+            self._data.marker = self._data.marker or marker
+            return self._data.marker

@@ -1,0 +1,117 @@
+"""Leases in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headrace.stores.bounds import check_batch, check_limit
+from headrace.stores.memory.access import MemoryAccess
+from headrace.stores.protocols.working import Claim, Failure, Release, Settled, token_of
+from headrace.topology import PartitionRef
+
+
+class MemoryWorking(MemoryAccess):
+    """Implements `headrace.stores.protocols.working.WorkingSteps`."""
+
+    async def claim(
+        self,
+        ref: PartitionRef,
+        worker: str,
+        seq: int,
+        limit: int,
+        lease_ms: int,
+        acks: Sequence[Settled] = (),
+        *,
+        suspect: bool = True,
+    ) -> Claim:
+        """Acknowledge, recover expired leases, promote what is due, and lease up to ``limit`` ready jobs."""
+        check_limit(limit)
+        check_batch(acks)
+        token = token_of(worker, seq)
+        with self._data.lock:
+            hints = self._data.queue(ref.queue)
+            partition = self._live(ref)
+            if partition is None:
+                hints.forget(ref)
+                return Claim(token, refused=list(range(len(acks))), gone=True)
+            now = self._data.now()
+            refused = partition.ack(acks)
+            partition.recover(now)
+            partition.promote_due(now)
+            jobs, more, next_due = partition.claim(token, seq, limit, now + lease_ms, now, suspect=suspect)
+            partition.take_news()
+            hints.claimed(ref, more=more, next_due=next_due, now=now)
+            alarm_ms = None if more else hints.take_alarm(worker, now)
+            # Read before the leftovers are handed out: it tells this worker where to go on.
+            following = None if hints.rearm else hints.first()
+            self._waiters.deliver(ref.queue)
+            return Claim(token, jobs, refused, False, now, following, alarm_ms)
+
+    async def resume(self, ref: PartitionRef, worker: str, seq: int, lease_ms: int) -> Claim:
+        """Return again the batch of an earlier claim whose reply was lost, its leases renewed."""
+        token = token_of(worker, seq)
+        with self._data.lock:
+            partition = self._live(ref)
+            if partition is None:
+                return Claim(token, gone=True)
+            now = self._data.now()
+            return Claim(token, partition.resume(token, now + lease_ms, now), now=now)
+
+    async def ack(self, ref: PartitionRef, acks: Sequence[Settled]) -> list[int]:
+        """Remove finished jobs; the indexes that were not leased under their token."""
+        check_batch(acks)
+        with self._data.lock:
+            if (partition := self._live(ref)) is None:
+                return list(range(len(acks)))
+            refused = partition.ack(acks)
+            self._hint_news(ref, partition, self._data.now())
+            return refused
+
+    async def fail(self, ref: PartitionRef, failures: Sequence[Failure]) -> list[int]:
+        """Record failed runs; the refused indexes."""
+        check_batch(failures)
+        with self._data.lock:
+            if (partition := self._live(ref)) is None:
+                return list(range(len(failures)))
+            now = self._data.now()
+            refused = partition.fail(failures, now)
+            self._hint_news(ref, partition, now)
+            return refused
+
+    async def release(self, ref: PartitionRef, releases: Sequence[Release]) -> list[int]:
+        """Hand jobs back without costing an attempt; the refused indexes."""
+        check_batch(releases)
+        with self._data.lock:
+            if (partition := self._live(ref)) is None:
+                return list(range(len(releases)))
+            now = self._data.now()
+            refused = partition.release(releases, now)
+            self._hint_news(ref, partition, now)
+            return refused
+
+    async def renew(self, ref: PartitionRef, leases: Sequence[Settled], lease_ms: int) -> list[int]:
+        """Extend leases to now + ``lease_ms``; the refused indexes."""
+        check_batch(leases)
+        with self._data.lock:
+            partition = self._live(ref)
+            return partition.renew(leases, self._data.now() + lease_ms) if partition else list(range(len(leases)))
+
+    async def recover(self, ref: PartitionRef) -> int:
+        """Return jobs with expired leases to ready; the number of them."""
+        with self._data.lock:
+            if (partition := self._live(ref)) is None:
+                return 0
+            now = self._data.now()
+            recovered = partition.recover(now)
+            self._hint_news(ref, partition, now)
+            return recovered
+
+    async def promote_due(self, ref: PartitionRef) -> int:
+        """Move due jobs to ready; the number of them."""
+        with self._data.lock:
+            if (partition := self._live(ref)) is None:
+                return 0
+            now = self._data.now()
+            promoted = partition.promote_due(now)
+            self._hint_news(ref, partition, now)
+            return promoted

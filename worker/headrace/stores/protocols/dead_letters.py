@@ -1,0 +1,44 @@
+"""Jobs that have no further run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from headrace.topology import PartitionRef
+
+
+class DeadLetter(NamedTuple):
+    """A job that has no further run, still packed. ``letter`` names this death of its id: stored id, ``@``, ms."""
+
+    letter: bytes
+    died_at: int
+    record: bytes
+    changes: bytes
+
+    @property
+    def stored_id(self) -> bytes:
+        """The job's id in its stored form."""
+        return self.letter.rpartition(b"@")[0]
+
+    @property
+    def order(self) -> tuple[int, bytes]:
+        """Sort key: pages of dead letters are in this order."""
+        return self.died_at, self.letter
+
+
+class DeadLetterSteps(Protocol):
+    """Steps on dead letters."""
+
+    async def dead_letters(
+        self, ref: PartitionRef, after: DeadLetter | None = None, limit: int = 100
+    ) -> list[DeadLetter]:
+        """Return at most ``limit`` (<= 1,000) dead letters, oldest first, beginning after one that was seen.
+
+        An empty page is the end.
+        """
+        ...
+
+    async def remove_dead(self, ref: PartitionRef, letters: Sequence[bytes]) -> int:
+        """Remove dead letters; the number of those that were there."""
+        ...

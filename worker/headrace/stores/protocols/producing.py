@@ -1,0 +1,58 @@
+"""Inserting jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple, Protocol
+
+from headrace.topology import PartitionRef, Topology
+
+LANE = b"1"
+
+
+class NewJob(NamedTuple):
+    """A job to insert. ``when``: 0 now, > 0 at that time (ms since the epoch), < 0 after that many ms."""
+
+    key: bytes
+    when: int
+    body: bytes
+
+
+class Accepted(NamedTuple):
+    """The call was applied. ``existing`` holds the indexes of jobs whose id was live before; they are unchanged.
+
+    If the call had been applied before (same nonce), nothing changed now and ``existing`` is empty.
+    """
+
+    existing: frozenset[int]
+
+
+class Moved(NamedTuple):
+    """The partition takes no jobs; nothing was changed.
+
+    ``state`` is that of the partition, or "resized" if it is active with another number of partitions than the caller
+    believed. ``successor`` is the topology known to the partition, None where it knows none (read the topology).
+    """
+
+    state: Literal["absent", "draining", "closed", "tombstone", "resized"]
+    successor: Topology | None
+
+
+class ProducingSteps(Protocol):
+    """Steps of producers."""
+
+    async def enqueue(
+        self, ref: PartitionRef, partitions: int, nonce: bytes, jobs: Sequence[NewJob]
+    ) -> Accepted | Moved:
+        """Insert at most MAX_BATCH jobs into an active partition of a version with ``partitions`` partitions.
+
+        The nonce names this call: the same call sent again within 10 s is applied once. Raises QueueFull or QueueHeld.
+        """
+        ...
+
+    async def probe(self, ref: PartitionRef, topology: Topology, jobs: Sequence[tuple[bytes, bytes]]) -> list[bool]:
+        """PROBE: MARK the partition of an older version and tell for each (key, nonce) whether it is known there.
+
+        Known means: the id is live in the partition, or the call of that nonce (b"" for none) was applied.
+        """
+        ...

@@ -1,0 +1,28 @@
+"""The server behind a store, and the data set that it holds."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class ServerSteps(Protocol):
+    """The connection, and the mark of the data set."""
+
+    async def close(self) -> None:
+        """Close the connections. Idempotent."""
+        ...
+
+    async def check(self) -> None:
+        """Prove that the server answers and can do what Headrace needs.
+
+        Raises StoreUnavailable or UnsupportedServer.
+        """
+        ...
+
+    async def read_marker(self) -> str | None:
+        """Return the mark that says which data set this is; None on an empty or flushed server."""
+        ...
+
+    async def write_marker(self, marker: str) -> str:
+        """Set the mark if there is none; return the one that counts."""
+        ...

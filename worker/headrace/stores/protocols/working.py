@@ -1,0 +1,127 @@
+"""Leasing jobs, and what comes of a lease."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from headrace.topology import PartitionRef
+
+
+class Settled(NamedTuple):
+    """Names a leased job by key and token, to acknowledge or renew it."""
+
+    key: bytes
+    token: bytes
+
+
+class Failure(NamedTuple):
+    """A run that failed. ``delay_ms`` until the next run, or None: the job is dead."""
+
+    key: bytes
+    token: bytes
+    delay_ms: int | None
+    error: str
+    status: str = "failed"
+
+
+class Release(NamedTuple):
+    """A leased job handed back without costing an attempt.
+
+    It goes to the head of its ready lane, or waits ``delay_ms``. ``note``, unless empty, is kept as a history entry
+    (for a run that had begun).
+    """
+
+    key: bytes
+    token: bytes
+    delay_ms: int = 0
+    note: str = ""
+
+
+class Claimed(NamedTuple):
+    """A leased job, still packed (see `headrace.envelope.decode_record`)."""
+
+    key: bytes
+    record: bytes
+    changes: bytes
+
+
+@dataclass(slots=True)
+class Claim:
+    """What a claim (or resume) call returned.
+
+    ``refused``: indexes into the call's acks that were not leased under their token. ``gone``: the partition is
+    absent, closed or a tombstone. ``next_hint``: another partition of the queue that is worth a claim, if the store
+    knows one. ``alarm_ms``: see `Store.tick`.
+    """
+
+    token: bytes
+    jobs: list[Claimed] = field(default_factory=list)
+    refused: list[int] = field(default_factory=list)
+    gone: bool = False
+    now: int = 0
+    next_hint: PartitionRef | None = None
+    alarm_ms: int | None = None
+
+
+def token_of(worker: str, seq: int) -> bytes:
+    """Return the token of a worker's claim call, ``worker:seq``."""
+    return b"%b:%d" % (worker.encode(), seq)
+
+
+class WorkingSteps(Protocol):
+    """Steps of workers on leases, and what keeps jobs moving."""
+
+    async def claim(
+        self,
+        ref: PartitionRef,
+        worker: str,
+        seq: int,
+        limit: int,
+        lease_ms: int,
+        acks: Sequence[Settled] = (),
+        *,
+        suspect: bool = True,
+    ) -> Claim:
+        """Acknowledge ``acks``, recover expired leases, promote due jobs, and lease up to ``limit`` ready jobs.
+
+        ``limit`` <= MAX_CLAIM; 0 only acknowledges and does the housekeeping. ``worker:seq`` must be new for each call.
+        ``suspect``: this worker runs no suspect now (a job whose lease was lost before) and may take one.
+        """
+        ...
+
+    async def resume(self, ref: PartitionRef, worker: str, seq: int, lease_ms: int) -> Claim:
+        """Return again the batch of an earlier claim whose reply was lost, its leases renewed.
+
+        Empty if the call was never applied; it then never will be.
+        """
+        ...
+
+    async def ack(self, ref: PartitionRef, acks: Sequence[Settled]) -> list[int]:
+        """Remove finished jobs. Returns the indexes that were not leased under their token."""
+        ...
+
+    async def fail(self, ref: PartitionRef, failures: Sequence[Failure]) -> list[int]:
+        """Record failed runs: each job waits for its retry or becomes a dead letter. Returns refused indexes."""
+        ...
+
+    async def release(self, ref: PartitionRef, releases: Sequence[Release]) -> list[int]:
+        """Hand jobs back without costing an attempt. Returns refused indexes."""
+        ...
+
+    async def renew(self, ref: PartitionRef, leases: Sequence[Settled], lease_ms: int) -> list[int]:
+        """Extend leases to now + ``lease_ms``. Returns refused indexes."""
+        ...
+
+    async def recover(self, ref: PartitionRef) -> int:
+        """Take back at most MAX_RECOVER jobs with expired leases; the number of them. Claims do this too.
+
+        They become suspects, which workers run one at a time; a suspect whose lease is lost again is charged with a
+        crash, and is a dead letter at the queue's crash limit.
+        """
+        ...
+
+    async def promote_due(self, ref: PartitionRef) -> int:
+        """Move at most MAX_PROMOTE due jobs to ready; the number of them. Claims do this too."""
+        ...

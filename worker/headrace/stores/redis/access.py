@@ -1,0 +1,51 @@
+"""What every concern of the Redis store needs: client and keys, running a script, packing its arguments."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import msgpack
+
+from headrace.errors import InvalidInput, StoreUnavailable
+from headrace.redis.client import Argument, RedisClient
+from headrace.redis.cluster import ClusterClient
+from headrace.redis.urls import CLUSTER_SCHEMES
+from headrace.stores.redis.hints import ClusterHints
+from headrace.stores.redis.keys import Keys
+from headrace.stores.redis.scripts import script
+from headrace.topology import PartitionRef
+
+
+def pack(flat: list[Any]) -> bytes:
+    """Pack a flat list as one argument of a script."""
+    # cmsgpack knows only the old raw type for strings and bytes. An error's text may hold surrogates (file names).
+    return bytes(msgpack.packb(flat, use_bin_type=False, unicode_errors="replace"))
+
+
+class RedisAccess:
+    """Base of the concerns of `headrace.stores.redis.RedisStore`. ``_hints``: only in a Cluster, see `_hint`."""
+
+    def __init__(self, url: str, *, prefix: str = "headrace") -> None:
+        if not prefix or set(prefix) & set("{}: \n"):
+            raise InvalidInput("prefix", f"{prefix!r} cannot be used", "use text without '{', '}', ':' and spaces")
+        self._url = url
+        self._prefix = prefix
+        self._client: RedisClient | ClusterClient
+        self._hints: ClusterHints | None = None
+        if url.partition("://")[0] in CLUSTER_SCHEMES:
+            self._keys = Keys(prefix, hinted=False)
+            self._client = ClusterClient(url)
+            self._hints = ClusterHints(self._client, self._keys)
+        else:
+            self._keys = Keys(prefix)
+            self._client = RedisClient(url)
+
+    async def _hint(self, ref: PartitionRef, *, ready: int = 0, due: int = -1) -> None:
+        """Give the hints that the script could not give. They are hints: what the script did stands without them."""
+        if self._hints is not None:
+            with suppress(StoreUnavailable):
+                await self._hints.give(ref, ready=ready, due=due)
+
+    async def _run(self, name: str, ref: PartitionRef, *args: Argument) -> Any:
+        return await self._client.run(script(name), self._keys.of_script(name, ref), args)

@@ -1,0 +1,36 @@
+"""Dead letters on Redis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headrace.stores.bounds import check_batch, check_page
+from headrace.stores.protocols.dead_letters import DeadLetter
+from headrace.stores.redis.access import RedisAccess, pack
+from headrace.topology import PartitionRef
+
+
+class RedisDeadLetters(RedisAccess):
+    """Implements `headrace.stores.protocols.dead_letters.DeadLetterSteps`."""
+
+    async def dead_letters(
+        self, ref: PartitionRef, after: DeadLetter | None = None, limit: int = 100
+    ) -> list[DeadLetter]:
+        """Return at most ``limit`` dead letters, oldest first, beginning after one that was seen."""
+        check_page(limit)
+        while True:
+            seen = (after.letter, after.died_at) if after else (b"", 0)
+            flat = iter(await self._run("dead_letters", ref, *seen, limit))
+            page = [
+                DeadLetter(letter, int(float(at)), record, changes)
+                for letter, at, record, changes in zip(flat, flat, flat, flat, strict=True)
+            ]
+            fresh = [letter for letter in page if after is None or letter.order > after.order]
+            if fresh or not page:
+                return fresh
+            after = page[-1]
+
+    async def remove_dead(self, ref: PartitionRef, letters: Sequence[bytes]) -> int:
+        """Remove dead letters; the number of those that were there."""
+        check_batch(letters)
+        return int(await self._run("dead_remove", ref, pack(list(letters))))

@@ -1,0 +1,51 @@
+"""Parked jobs on Redis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headrace.stores.bounds import MAX_UNPARK, check_batch, check_page
+from headrace.stores.protocols.parking import Unknown, no_worker_knows
+from headrace.stores.redis.access import RedisAccess, pack
+from headrace.stores.redis.keys import labelled
+from headrace.topology import PartitionRef
+
+
+class RedisParking(RedisAccess):
+    """Implements `headrace.stores.protocols.parking.ParkingSteps`."""
+
+    async def park(self, ref: PartitionRef, jobs: Sequence[Unknown]) -> list[int]:
+        """Let jobs wait by type until a worker knows it. Returns refused indexes."""
+        check_batch(jobs)
+        refused, ready, now = await self._run("park", ref, ref.label, pack([part for job in jobs for part in job]))
+        if self._hints is not None and now:
+            await self._hints.parked(ref, now)
+        await self._hint(ref, ready=ready)
+        return list(refused)
+
+    async def unpark(self, ref: PartitionRef, types: Sequence[str]) -> int:
+        """Make parked jobs of these types ready; the number of them."""
+        check_batch(types)
+        freed, left = await self._run("unpark", ref, ref.label, pack(list(types)))
+        if self._hints is not None and not left:
+            await self._hints.unparked(ref)
+        await self._hint(ref, ready=int(freed > 0))
+        return int(freed)
+
+    async def parked(self, ref: PartitionRef) -> dict[str, int]:
+        """Return how many jobs wait for each type, at most 100 types."""
+        flat = iter(await self._run("parked", ref, 100))
+        return {name.decode(): int(number) for name, number in zip(flat, flat, strict=True)}
+
+    async def parked_partitions(self, queue: str) -> dict[PartitionRef, int]:
+        """Return the partitions that hold parked jobs, with the time (ms) when one was parked last."""
+        flat = iter(await self._client.command("ZRANGE", self._keys.queue(queue, "parked"), 0, -1, "WITHSCORES"))
+        return {labelled(queue, label): int(float(at)) for label, at in zip(flat, flat, strict=True)}
+
+    async def bury_parked(self, ref: PartitionRef, type: str, limit: int = MAX_UNPARK) -> int:
+        """Make parked jobs of this type dead letters; the number of them."""
+        check_page(limit)
+        dead, left = await self._run("bury_parked", ref, ref.label, type, no_worker_knows(type), limit)
+        if self._hints is not None and not left:
+            await self._hints.unparked(ref)
+        return int(dead)

@@ -1,0 +1,41 @@
+"""Inserting jobs on Redis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from headrace.errors import QueueFull, QueueHeld
+from headrace.stores.bounds import check_batch
+from headrace.stores.protocols.producing import Accepted, Moved, NewJob
+from headrace.stores.redis.access import RedisAccess, pack
+from headrace.stores.redis.topology import STATES
+from headrace.topology import PartitionRef, Topology
+
+
+class RedisProducing(RedisAccess):
+    """Implements `headrace.stores.protocols.producing.ProducingSteps`."""
+
+    async def enqueue(
+        self, ref: PartitionRef, partitions: int, nonce: bytes, jobs: Sequence[NewJob]
+    ) -> Accepted | Moved:
+        """Insert jobs into an active partition; the same nonce within 10 s is applied once."""
+        check_batch(jobs)
+        reply = await self._run(
+            "enqueue", ref, ref.label, partitions, nonce, pack([part for job in jobs for part in job])
+        )
+        if reply[0] == b"ok":
+            await self._hint(ref, ready=reply[2], due=reply[3])
+            return Accepted(frozenset(reply[1]))
+        if reply[0] == b"full":
+            raise QueueFull(ref.queue, ref.label, reply[1], reply[2])
+        if reply[0] == b"held":
+            raise QueueHeld(ref.queue)
+        state: Any = "resized" if reply[1] == b"resized" else STATES[reply[1]]
+        return Moved(state, Topology.from_json(ref.queue, reply[2]) if reply[2] else None)
+
+    async def probe(self, ref: PartitionRef, topology: Topology, jobs: Sequence[tuple[bytes, bytes]]) -> list[bool]:
+        """PROBE: MARK the partition of an older version and tell for each (key, nonce) whether it is known there."""
+        check_batch(jobs)
+        packed = pack([part for job in jobs for part in job])
+        return [bool(known) for known in await self._run("probe", ref, topology.to_json(), packed)]

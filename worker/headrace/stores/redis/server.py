@@ -1,0 +1,28 @@
+"""The Redis server behind a store."""
+
+from __future__ import annotations
+
+from headrace.stores.redis.access import RedisAccess
+
+
+class RedisServer(RedisAccess):
+    """Implements `headrace.stores.protocols.server.ServerSteps`."""
+
+    async def close(self) -> None:
+        """Close the connections. Idempotent."""
+        await self._client.close()
+
+    async def check(self) -> None:
+        """Prove that the server answers and is new enough; raise StoreUnavailable or UnsupportedServer."""
+        await self._client.check()
+
+    async def read_marker(self) -> str | None:
+        """Return the mark that says which data set this is; None on an empty or flushed server."""
+        stored = await self._client.command("GET", self._keys.marker)
+        return None if stored is None else stored.decode()
+
+    async def write_marker(self, marker: str) -> str:
+        """Set the mark if there is none; return the one that counts."""
+        await self._client.command("SET", self._keys.marker, marker, "NX")
+        stored = await self._client.command("GET", self._keys.marker)
+        return str(stored.decode())

@@ -1,0 +1,113 @@
+"""Topology and states of partitions on Redis."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+from headrace.errors import StoreUnavailable
+from headrace.redis.client import Argument
+from headrace.settings import partition_limits
+from headrace.stores.bounds import TOMBSTONE_TTL_MS
+from headrace.stores.protocols.topology import Counts, PartitionState
+from headrace.stores.redis.access import RedisAccess
+from headrace.stores.redis.scripts import script
+from headrace.topology import PartitionRef, Topology
+
+STATES: Final[dict[bytes, PartitionState]] = {
+    b"absent": "absent",
+    b"A": "active",
+    b"D": "draining",
+    b"C": "closed",
+    b"T": "tombstone",
+}
+"""States of a partition, by how they are stored."""
+
+
+def _limits(topology: Topology, partitions: int) -> tuple[Argument, ...]:
+    """Return a partition's limits as the fields and values that lua/install.lua keeps in its meta."""
+    limits = partition_limits(topology.settings, partitions)
+    rate = "" if limits.rate is None else repr(limits.rate)
+    in_flight = "" if limits.in_flight is None else limits.in_flight
+    length = "" if limits.length is None else limits.length
+    return ("hold", limits.hold, "rate", rate, "cap", in_flight, "len", length, "crash", limits.crashes)
+
+
+class RedisTopology(RedisAccess):
+    """Implements `headrace.stores.protocols.topology.TopologySteps`."""
+
+    async def read_topology(self, queue: str) -> Topology | None:
+        """Return the stored topology, None if the queue has none."""
+        stored = await self._client.command("GET", self._keys.queue(queue, "topology"))
+        return None if stored is None else Topology.from_json(queue, stored)
+
+    async def write_topology(self, expected_epoch: int, topology: Topology) -> bool:
+        """Store ``topology`` if the stored one has ``expected_epoch`` (0: there is none); False if it has not."""
+        keys = self._keys.of_queue_script("write_topology", topology.queue)
+        return bool(await self._client.run(script("write_topology"), keys, (expected_epoch, topology.to_json())))
+
+    async def install(self, ref: PartitionRef, topology: Topology, partitions: int) -> PartitionState:
+        """INSTALL: prepare a partition for ``topology``, which is about to be written. Returns the state before."""
+        return await self._agree(ref, topology, partitions, "install", create=True)
+
+    async def settle(self, ref: PartitionRef, topology: Topology) -> PartitionState:
+        """Make a partition agree with ``topology``, which has been written. Returns the state before."""
+        create = ref.version == topology.active
+        return await self._agree(ref, topology, topology.versions[ref.version].partitions, "settle", create=create)
+
+    async def _agree(
+        self, ref: PartitionRef, topology: Topology, partitions: int, step: str, *, create: bool
+    ) -> PartitionState:
+        limits = _limits(topology, partitions)
+        reply = await self._run("install", ref, topology.epoch, partitions, step, int(create), ref.label, *limits)
+        await self._hint(ref, ready=reply[1])
+        return STATES[reply[0]]
+
+    async def mark(self, ref: PartitionRef, topology: Topology) -> PartitionState:
+        """MARK: a partition becomes draining, with ``topology`` as its successor. Returns the state after."""
+        return STATES[await self._run("mark", ref, topology.to_json())]
+
+    async def close_partition(self, ref: PartitionRef) -> Counts:
+        """CLOSE: a draining partition without live jobs becomes closed. Returns the counts, state afterwards."""
+        return _counts(await self._run("close", ref))
+
+    async def remove(self, ref: PartitionRef) -> bool:
+        """Delete a closed (or absent) partition's keys and leave a tombstone."""
+        removed = bool(await self._run("remove", ref, ref.label, TOMBSTONE_TTL_MS))
+        if removed and self._hints is not None:
+            with suppress(StoreUnavailable):
+                await self._hints.forget(ref)
+        return removed
+
+    async def discard(self, ref: PartitionRef) -> bool:
+        """Delete an empty active partition that never became part of a promoted version."""
+        return bool(await self._run("discard", ref))
+
+    async def counts(self, refs: Sequence[PartitionRef]) -> list[Counts]:
+        """Return the counts of each partition, each read in one step."""
+        counting = script("counts")
+        replies = [self._client.run(counting, self._keys.of_script("counts", ref), ()) for ref in refs]
+        # Gathered, so that no failure of a later one goes unread when an earlier one has failed.
+        return [_counts(reply) for reply in await asyncio.gather(*replies)]
+
+
+def _counts(reply: list[Any]) -> Counts:
+    ready, scheduled, retry, leased, parked, moving, arrived, dead = (int(size) for size in reply[1:9])
+    oldest, due, marked = (None if value < 0 else int(value) for value in reply[9:12])
+    return Counts(
+        STATES[reply[0]],
+        ready,
+        scheduled,
+        retry,
+        leased,
+        parked,
+        moving,
+        arrived,
+        dead,
+        oldest,
+        due,
+        marked,
+        int(reply[12]),
+    )

@@ -1,0 +1,109 @@
+"""Leases on Redis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import msgpack
+
+from headrace.errors import StoreUnavailable
+from headrace.stores.bounds import check_batch, check_limit
+from headrace.stores.protocols.working import Claim, Claimed, Failure, Release, Settled, token_of
+from headrace.stores.redis.access import RedisAccess, pack
+from headrace.stores.redis.hints import Outlook
+from headrace.stores.redis.keys import labelled
+from headrace.topology import PartitionRef
+
+
+class RedisWorking(RedisAccess):
+    """Implements `headrace.stores.protocols.working.WorkingSteps`."""
+
+    async def claim(
+        self,
+        ref: PartitionRef,
+        worker: str,
+        seq: int,
+        limit: int,
+        lease_ms: int,
+        acks: Sequence[Settled] = (),
+        *,
+        suspect: bool = True,
+    ) -> Claim:
+        """Acknowledge, recover, promote what is due, and lease up to ``limit`` ready jobs."""
+        check_limit(limit)
+        check_batch(acks)
+        packed = pack([part for ack in acks for part in ack]) if acks else b""
+        seen = await self._hints.before_claim(ref) if self._hints is not None else b""
+        reply = await self._run("claim", ref, ref.label, worker, seq, limit, lease_ms, packed, int(suspect))
+        token = token_of(worker, seq)
+        if reply[0] == b"gone":
+            if self._hints is not None:
+                with suppress(StoreUnavailable):
+                    await self._hints.forget(ref)
+            return Claim(token, refused=list(range(len(acks))), gone=True)
+        _, now, refused, jobs, following, alarm_ms, more, due = reply
+        if self._hints is not None:
+            with suppress(StoreUnavailable):
+                following, alarm_ms = await self._hints.after_claim(ref, worker, Outlook(more, due), seen)
+        hint = labelled(ref.queue, following) if following and following != b"@" else None
+        return Claim(token, _claimed(jobs), refused, False, now, hint, None if alarm_ms < 0 else alarm_ms)
+
+    async def resume(self, ref: PartitionRef, worker: str, seq: int, lease_ms: int) -> Claim:
+        """Return again the batch of an earlier claim whose reply was lost, its leases renewed."""
+        reply = await self._run("resume", ref, worker, seq, lease_ms)
+        token = token_of(worker, seq)
+        if reply[0] == b"gone":
+            return Claim(token, gone=True)
+        return Claim(token, _claimed(reply[2]), now=reply[1])
+
+    async def ack(self, ref: PartitionRef, acks: Sequence[Settled]) -> list[int]:
+        """Remove finished jobs. Returns the indexes that were not leased under their token."""
+        check_batch(acks)
+        refused, ready = await self._run("ack", ref, ref.label, pack([part for ack in acks for part in ack]))
+        await self._hint(ref, ready=ready)
+        return list(refused)
+
+    async def fail(self, ref: PartitionRef, failures: Sequence[Failure]) -> list[int]:
+        """Record failed runs. Returns refused indexes."""
+        check_batch(failures)
+        flat: list[Any] = []
+        for failure in failures:
+            delay = -1 if failure.delay_ms is None else failure.delay_ms
+            flat += (failure.key, failure.token, delay, failure.status, failure.error)
+        refused, due, ready = await self._run("fail", ref, ref.label, pack(flat))
+        await self._hint(ref, ready=ready, due=due)
+        return list(refused)
+
+    async def release(self, ref: PartitionRef, releases: Sequence[Release]) -> list[int]:
+        """Hand jobs back without costing an attempt. Returns refused indexes."""
+        check_batch(releases)
+        packed = pack([part for release in releases for part in release])
+        refused, ready, due = await self._run("release", ref, ref.label, packed)
+        await self._hint(ref, ready=ready, due=due)
+        return list(refused)
+
+    async def renew(self, ref: PartitionRef, leases: Sequence[Settled], lease_ms: int) -> list[int]:
+        """Extend leases to now + ``lease_ms``. Returns refused indexes."""
+        check_batch(leases)
+        return list(await self._run("renew", ref, lease_ms, pack([part for lease in leases for part in lease])))
+
+    async def recover(self, ref: PartitionRef) -> int:
+        """Return jobs with expired leases to ready; the number of them."""
+        recovered = int(await self._run("recover", ref, ref.label))
+        await self._hint(ref, ready=int(recovered > 0))
+        return recovered
+
+    async def promote_due(self, ref: PartitionRef) -> int:
+        """Move due jobs to ready; the number of them."""
+        promoted = int(await self._run("promote_due", ref, ref.label))
+        await self._hint(ref, ready=int(promoted > 0))
+        return promoted
+
+
+def _claimed(packed: bytes) -> list[Claimed]:
+    if not packed:
+        return []
+    flat = iter(msgpack.unpackb(packed, raw=True, strict_map_key=False))
+    return list(map(Claimed, flat, flat, flat))
