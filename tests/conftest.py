@@ -10,6 +10,7 @@ from hypothesis import settings
 
 from tests.cluster.guard import Guard
 from tests.services.redis import RedisServer, RedisServers, flavours
+from tests.services.redis_setups import RedisSetups
 
 # The same examples on every run, however slow the machine: a failure is a failure of the code.
 settings.register_profile("headrace", derandomize=True, deadline=None, database=None)
@@ -30,6 +31,14 @@ def redis_servers(process_guard: Guard) -> Iterator[RedisServers]:
     servers = RedisServers(process_guard)
     yield servers
     servers.close()
+
+
+@pytest.fixture(scope="session")
+def redis_setups(redis_servers: RedisServers, process_guard: Guard) -> Iterator[RedisSetups]:
+    """The shared servers, a shared Cluster and a shared primary under Sentinels."""
+    setups = RedisSetups(redis_servers, process_guard)
+    yield setups
+    setups.close()
 
 
 @pytest.fixture(scope="session", params=flavours())

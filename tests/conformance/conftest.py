@@ -1,4 +1,4 @@
-"""Every test of this folder runs on each store: memory, Valkey, and Redis where it is installed.
+"""Every test of this folder runs on each store: memory, one server, a Cluster, and a primary under Sentinels.
 
 Time is the store's. Memory gets a clock that the test advances; on a server the test waits until the server's clock
 says that the time has passed, so its delays are short.
@@ -7,7 +7,7 @@ says that the time has passed, so its delays are short.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
@@ -17,10 +17,8 @@ from headrace.stores.base import Store
 from headrace.stores.memory import MemoryStore
 from headrace.stores.redis import RedisStore
 from headrace.topology import Topology
-from tests.cluster.guard import Guard
 from tests.conformance.steps import QUEUE, ref
-from tests.services.redis import RedisServers, flavours
-from tests.services.redis_cluster import RedisClusterServers
+from tests.services.redis_setups import SETUPS, RedisSetups
 
 Advance = Callable[[int], Awaitable[None]]
 Complete = Callable[..., Awaitable[Topology]]
@@ -38,7 +36,7 @@ class ManualClock:
         return self.now
 
 
-@pytest.fixture(params=("memory", *flavours(), "cluster"))
+@pytest.fixture(params=("memory", *SETUPS))
 def backend(request: pytest.FixtureRequest) -> str:
     name: str = request.param
     return name
@@ -49,37 +47,9 @@ def clock() -> ManualClock:
     return ManualClock()
 
 
-@pytest.fixture(scope="session")
-def redis_cluster(process_guard: Guard) -> Iterator[Callable[[], RedisClusterServers]]:
-    """Start the cluster when it is first asked for."""
-    started: list[RedisClusterServers] = []
-
-    def get() -> RedisClusterServers:
-        if not started:
-            started.append(RedisClusterServers("valkey", guard=process_guard))
-            started[0].start()
-        return started[0]
-
-    yield get
-    for servers in started:
-        servers.close()
-
-
 @pytest.fixture
-async def store(
-    backend: str,
-    clock: ManualClock,
-    prefix: str,
-    redis_servers: RedisServers,
-    redis_cluster: Callable[[], RedisClusterServers],
-) -> AsyncIterator[Store]:
-    opened: Store
-    if backend == "memory":
-        opened = MemoryStore(clock)
-    elif backend == "cluster":
-        opened = RedisStore(redis_cluster().url, prefix=prefix)
-    else:
-        opened = RedisStore(redis_servers.get("redis" if backend == "redis" else "valkey").url, prefix=prefix)
+async def store(backend: str, clock: ManualClock, prefix: str, redis_setups: RedisSetups) -> AsyncIterator[Store]:
+    opened: Store = MemoryStore(clock) if backend == "memory" else RedisStore(redis_setups.url(backend), prefix=prefix)
     yield opened
     await opened.close()
 

@@ -11,6 +11,7 @@ from headrace import App, Producer, Worker, WorkerSettings, lifecycle
 from headrace.errors import InvalidInput, OutcomeUnknown, StoreUnavailable
 from headrace.stores import open_store
 from tests.cluster.guard import Guard
+from tests.services.redis_access import Login
 from tests.services.redis_sentinel import SentinelServers
 
 PASSWORD = "p%40ss-word"
@@ -18,15 +19,14 @@ PASSWORD = "p%40ss-word"
 
 @pytest.fixture
 def servers(process_guard: Guard) -> Iterator[SentinelServers]:
-    servers = SentinelServers("valkey", password="p@ss-word", guard=process_guard)
+    servers = SentinelServers("valkey", login=Login("", "p@ss-word"), guard=process_guard)
     servers.start()
     yield servers
     servers.close()
 
 
 async def test_QF1_a_failover_is_survived(servers: SentinelServers, prefix: str) -> None:
-    url = servers.url.replace("p@ss-word", PASSWORD)
-    store = open_store(url, prefix)
+    store = open_store(servers.url, prefix)
     await store.check()
     await lifecycle.promote(store, "emails", 1, 2)
     app = App()

@@ -17,7 +17,7 @@ from tests.cluster.guard import Guard
 from tests.services.redis import Flavour, RedisServer, flavours
 
 
-def eventually(holds: Callable[[], bool], seconds: float = 10.0) -> bool:
+def eventually(holds: Callable[[], bool], seconds: float = 60.0) -> bool:
     deadline = time.monotonic() + seconds
     while not holds():
         if time.monotonic() > deadline:

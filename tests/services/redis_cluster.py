@@ -6,124 +6,150 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import redis
-
 from tests.cluster.guard import Guard
 from tests.cluster.ports import free_ports
 from tests.services.redis import Flavour, RedisServer
+from tests.services.redis_access import Login, Tls
 
 FORM_SECONDS = 30.0
 SLOTS = 16384
-
-
-def client_of(server: RedisServer) -> Any:
-    return redis.Redis(port=server.port)
 
 
 def _lines(reply: Any) -> list[str]:
     return [line for line in (reply.decode() if isinstance(reply, bytes) else str(reply)).splitlines() if line]
 
 
-def _nodes(node: Any) -> list[str]:
-    return _lines(node.execute_command("CLUSTER", "NODES"))
+def _ask(server: RedisServer, *command: str | bytes | int) -> Any:
+    with server.client() as client:
+        return client.execute_command(*command)
 
 
 class RedisClusterServers:
-    """``masters`` servers that share the slots, each with ``replicas`` replicas. Use `start` and `close`."""
+    """``masters`` servers that share the slots, each with ``replicas`` replicas. Use `start` and `close`.
 
-    def __init__(self, flavour: Flavour, *, masters: int = 3, replicas: int = 0, guard: Guard | None = None) -> None:
-        total = masters * (1 + replicas)
-        buses = free_ports(total)
+    ``options`` are further command-line options of every server, ``login`` and ``tls`` as of `RedisServer`.
+    """
+
+    def __init__(
+        self,
+        flavour: Flavour,
+        *,
+        masters: int = 3,
+        replicas: int = 0,
+        options: tuple[str, ...] = (),
+        login: Login | None = None,
+        tls: Tls | None = None,
+        guard: Guard | None = None,
+    ) -> None:
+        self._buses = free_ports(masters * (1 + replicas))
         self._replicas = replicas
+        self.login, self.tls = login, tls
+        secured = ("--tls-cluster", "yes") if tls else ()
         self.servers = [
             RedisServer(
                 flavour,
                 guard=guard,
+                login=login,
+                tls=tls,
                 options=(
                     *("--cluster-enabled", "yes", "--cluster-port", str(bus), "--cluster-node-timeout", "1000"),
-                    *("--cluster-config-file", "nodes.conf", "--repl-diskless-sync-delay", "0"),
+                    *("--cluster-config-file", "nodes.conf", "--repl-diskless-sync-delay", "0", *secured, *options),
                 ),
             )
-            for bus in buses
+            for bus in self._buses
         ]
-        self._buses = buses
-        self.masters = self.servers[:masters]
+        self._first_masters = masters
 
     @property
     def url(self) -> str:
-        return "redis+cluster://" + ",".join(f"127.0.0.1:{server.port}" for server in self.masters)
+        """Names the masters of the beginning."""
+        scheme, login = "rediss" if self.tls else "redis", self.login.in_url if self.login else ""
+        hosts = ",".join(f"127.0.0.1:{server.port}" for server in self.servers[: self._first_masters])
+        trust = f"?ssl_ca_certs={self.tls.authority}" if self.tls else ""
+        return f"{scheme}+cluster://{login}{hosts}{trust}"
+
+    @property
+    def masters(self) -> list[RedisServer]:
+        """The servers that have slots, as one that runs sees it."""
+        return list(dict.fromkeys(holder for _, _, holder in self._ranges()))
 
     def start(self) -> None:
         """Start the servers and join them. Raises RuntimeError if the cluster does not form."""
         for server in self.servers:
             server.start()
-        first, *others = [client_of(server) for server in self.servers]
-        for server, bus in zip(self.servers[1:], self._buses[1:], strict=True):
-            first.execute_command("CLUSTER", "MEET", "127.0.0.1", server.port, bus)
-        share = -(-SLOTS // len(self.masters))
-        for number, server in enumerate(self.masters):
+        masters, replicas = self.servers[: self._first_masters], self.servers[self._first_masters :]
+        share = -(-SLOTS // len(masters))
+        for number, server in enumerate(masters):
             low, high = number * share, min((number + 1) * share, SLOTS) - 1
-            client_of(server).execute_command("CLUSTER", "ADDSLOTSRANGE", low, high)
-        everyone = [first, *others]
-        self._wait(
-            lambda: all(self._known(node) == len(self.servers) for node in everyone), "every node knows the others"
-        )
-        for number, server in enumerate(self.servers[len(self.masters) :]):
-            master = client_of(self.masters[number // self._replicas])
-            name = master.execute_command("CLUSTER", "MYID")
-            client_of(server).execute_command("CLUSTER", "REPLICATE", name)
-        self._wait(lambda: all(self._formed(node) for node in everyone), "the cluster serves all slots")
-        for node in everyone:
-            node.close()
-
-    def client(self, server: RedisServer) -> Any:
-        """A client of one server."""
-        return client_of(server)
+            _ask(server, "CLUSTER", "ADDSLOTSRANGE", low, high)
+        for server, bus in zip(self.servers[1:], self._buses[1:], strict=True):
+            _ask(self.servers[0], "CLUSTER", "MEET", "127.0.0.1", server.port, bus)
+        self._wait(lambda: all(map(self._knows_all, self.servers)), "every node knows the others")
+        for number, server in enumerate(replicas):
+            _ask(server, "CLUSTER", "REPLICATE", _ask(masters[number // self._replicas], "CLUSTER", "MYID"))
+        self._wait(lambda: all(map(self._formed, self.servers)), "the cluster serves all slots")
+        self._wait(lambda: all(map(_follows, replicas)), "the replicas follow their masters")
 
     def node(self, key: str | bytes) -> Any:
         """A client of the master that has the key now."""
-        return client_of(self.masters[self._holder(self._slot(key))])
+        return self.holder(key).client()
 
-    def holds(self, server: RedisServer, key: str | bytes) -> bool:
-        """Whether the key lies on that master."""
-        return self.masters[self._holder(self._slot(key))] is server
+    def holder(self, key: str | bytes) -> RedisServer:
+        """The master that has the key now."""
+        slot = self._slot(key)
+        return next(holder for first, last, holder in self._ranges() if first <= slot <= last)
+
+    def replica_of(self, master: RedisServer) -> RedisServer:
+        """A replica of a master."""
+        name = _ask(master, "CLUSTER", "MYID").decode()
+        for line in _lines(_ask(master, "CLUSTER", "NODES")):
+            words = line.split()
+            if words[3] == name:
+                return self._by_port(int(words[1].partition("@")[0].rpartition(":")[2]))
+        raise RuntimeError("that master has no replica")
 
     def move_slot_of(self, key: str | bytes) -> None:
         """Move the key's slot to another master, key by key, as an operator of the cluster would."""
-        slot = self._slot(key)
-        number = self._holder(slot)
-        source, target = self.masters[number], self.masters[(number + 1) % len(self.masters)]
-        source_id, target_id = (client_of(each).execute_command("CLUSTER", "MYID") for each in (source, target))
-        client_of(target).execute_command("CLUSTER", "SETSLOT", slot, "IMPORTING", source_id)
-        client_of(source).execute_command("CLUSTER", "SETSLOT", slot, "MIGRATING", target_id)
-        while names := client_of(source).execute_command("CLUSTER", "GETKEYSINSLOT", slot, 2):
-            client_of(source).execute_command("MIGRATE", "127.0.0.1", target.port, "", 0, 5000, "KEYS", *names)
+        slot, masters = self._slot(key), self.masters
+        source = self.holder(key)
+        target = masters[(masters.index(source) + 1) % len(masters)]
+        source_id, target_id = (_ask(each, "CLUSTER", "MYID") for each in (source, target))
+        _ask(target, "CLUSTER", "SETSLOT", slot, "IMPORTING", source_id)
+        _ask(source, "CLUSTER", "SETSLOT", slot, "MIGRATING", target_id)
+        while names := _ask(source, "CLUSTER", "GETKEYSINSLOT", slot, 2):
+            _ask(source, "MIGRATE", "127.0.0.1", target.port, "", 0, 5000, "KEYS", *names)
             time.sleep(0.02)  # traffic meets a slot that is on its way
-        for server in (target, source, *self.masters):
-            client_of(server).execute_command("CLUSTER", "SETSLOT", slot, "NODE", target_id)
-
-    def _slot(self, key: str | bytes) -> int:
-        slot: int = client_of(self.masters[0]).execute_command("CLUSTER", "KEYSLOT", key)
-        return slot
-
-    def _holder(self, slot: int) -> int:
-        for first, last, master, *_ in client_of(self.masters[0]).execute_command("CLUSTER", "SLOTS"):
-            if first <= slot <= last:
-                return next(n for n, server in enumerate(self.masters) if server.port == master[1])
-        raise RuntimeError(f"slot {slot} has no master")
+        for server in (target, source, *(each for each in masters if each not in (source, target))):
+            _ask(server, "CLUSTER", "SETSLOT", slot, "NODE", target_id)
 
     def close(self) -> None:
         """End all servers and remove their folders."""
         for server in self.servers:
             server.close()
 
-    def _known(self, node: Any) -> int:
-        return sum("handshake" not in line for line in _nodes(node))
+    def _slot(self, key: str | bytes) -> int:
+        slot: int = _ask(self._running(), "CLUSTER", "KEYSLOT", key)
+        return slot
 
-    def _formed(self, node: Any) -> bool:
-        replicas = len(self.servers) - len(self.masters)
-        joined = sum(" slave " in f" {line.split()[2].replace(',', ' ')} " for line in _nodes(node))
-        return "cluster_state:ok" in _lines(node.execute_command("CLUSTER", "INFO")) and joined == replicas
+    def _ranges(self) -> list[tuple[int, int, RedisServer]]:
+        found = _ask(self._running(), "CLUSTER", "SLOTS")
+        return [(first, last, self._by_port(master[1])) for first, last, master, *_ in found]
+
+    def _running(self) -> RedisServer:
+        return next(server for server in self.servers if server.answers())
+
+    def _by_port(self, port: int) -> RedisServer:
+        return next(server for server in self.servers if server.port == port)
+
+    def _knows_all(self, server: RedisServer) -> bool:
+        nodes = _lines(_ask(server, "CLUSTER", "NODES"))
+        return sum("handshake" not in line for line in nodes) == len(self.servers)
+
+    def _formed(self, server: RedisServer) -> bool:
+        replicas = len(self.servers) - self._first_masters
+        nodes = _lines(_ask(server, "CLUSTER", "NODES"))
+        joined = sum(" slave " in f" {line.split()[2].replace(',', ' ')} " for line in nodes)
+        return "cluster_state:ok" in _lines(_ask(server, "CLUSTER", "INFO")) and joined == replicas
 
     def _wait(self, condition: Callable[[], bool], what: str) -> None:
         deadline = time.monotonic() + FORM_SECONDS
@@ -131,3 +157,8 @@ class RedisClusterServers:
             if time.monotonic() > deadline:
                 raise RuntimeError(f"the Redis Cluster did not form in {FORM_SECONDS:g} s: not so that {what}")
             time.sleep(0.02)
+
+
+def _follows(replica: RedisServer) -> bool:
+    with replica.client() as client:
+        return client.info("replication").get("master_link_status") == "up"

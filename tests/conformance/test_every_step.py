@@ -1,0 +1,132 @@
+"""Every step of the Store protocol, on every set-up, in partitions that lie on every master of the Cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+
+from headrace.lifecycle import complete, configure, promote
+from headrace.settings import QueueSettings
+from headrace.stores.base import Moved, Settled, Store, Unknown
+from headrace.stores.redis.keys import Keys
+from headrace.topology import PartitionRef
+from tests.conformance.actors import Gate
+from tests.conformance.conftest import Advance
+from tests.conformance.steps import (
+    LONG_MS,
+    QUEUE,
+    Worker,
+    enqueue,
+    failures,
+    fresh_nonce,
+    ids,
+    key,
+    new,
+    ref,
+    releases,
+    settled,
+    sizes,
+)
+from tests.services.redis_setups import RedisSetups
+
+PARTITIONS = 48
+"""So many that each of three masters has some of them, whatever the prefix of the test."""
+
+NOT_STEPS = {"hints_may_be_lost", "clone", "close", "check"}
+
+
+def steps_of_the_protocol() -> set[str]:
+    return {name for name, _ in inspect.getmembers(Store) if not name.startswith("_")} - NOT_STEPS
+
+
+async def life_of_jobs(store: Store, at: PartitionRef) -> None:
+    """Take jobs of one partition through every state, until it is empty."""
+    worker = Worker(store, f"worker-{at.partition}")
+    jobs = [new(f"{name}-{at.partition}") for name in ("done", "failed", "released", "parked", "buried", "lost")]
+    later = new(f"later-{at.partition}", when=-1)
+    await enqueue(store, *jobs, later, at=at, partitions=PARTITIONS)
+    claim = await worker.claim(6, at=at)
+    assert len(claim.jobs) == 6
+    again = await store.resume(at, worker.name, worker.seq, LONG_MS)
+    assert sorted(again.jobs) == sorted(claim.jobs)
+    leases = dict(zip(("done", "failed", "released", "parked", "buried", "lost"), settled(claim), strict=True))
+    assert await store.renew(at, list(leases.values()), LONG_MS) == []
+    assert await store.ack(at, [leases["done"]]) == []
+    assert await store.fail(at, failures(claim, 0)[1:2]) == []
+    assert await store.release(at, releases(claim)[2:3]) == []
+    unknown = [Unknown(*leases[name], kind) for name, kind in (("parked", "x"), ("buried", "y"))]
+    assert await store.park(at, unknown) == []
+    assert await store.parked(at) == {"x": 1, "y": 1}
+    assert (await store.parked_partitions(QUEUE)).keys() >= {at}
+    assert await store.unpark(at, ["x"]) == 1
+    assert await store.bury_parked(at, "y") == 1
+    letters = await store.dead_letters(at)
+    assert await store.remove_dead(at, [letter.letter for letter in letters]) == 1
+    assert await store.renew(at, [leases["lost"]], 1) == []
+    ran: list[str] = []
+    async with asyncio.timeout(60):
+        while len(ran) < 5:
+            await store.recover(at)
+            await store.promote_due(at)
+            claim = await worker.claim(at=at)
+            assert await store.ack(at, settled(claim)) == []
+            ran += ids(claim)
+            await asyncio.sleep(0.002)
+    assert sorted(ran) == sorted(f"{name}-{at.partition}" for name in ("failed", "released", "parked", "lost", "later"))
+    assert await store.ack(at, [Settled(key("done"), b"nobody:1")]) == [0]
+    assert await sizes(store, at) == {}
+
+
+async def test_QE1_QE5_every_step_works_in_every_partition(store: Store, advance: Advance) -> None:
+    gate = Gate(store)
+    through = gate.store
+    assert await through.read_marker() is None
+    await through.write_marker("data")
+    topology = await promote(through, QUEUE, 1, PARTITIONS)
+    living = asyncio.gather(*(life_of_jobs(through, at) for at in topology.refs(1)))
+    while not living.done():  # for memory, whose time passes when told
+        await advance(2)
+        await asyncio.sleep(0.002)
+    await living
+    await through.hint(ref(7))
+    async with asyncio.timeout(60):
+        while await through.wait_hint([QUEUE], 0.1) != ref(7):
+            pass
+    await through.tick(QUEUE, "worker")
+    await through.leave(QUEUE, "worker")
+
+    await configure(through, QUEUE, QueueSettings(timeout_ms=1000))
+    await enqueue(through, "old", at=ref(5), partitions=PARTITIONS)
+    newer = await promote(through, QUEUE, 2, 1)
+    assert await through.probe(ref(5), newer, [(key("old"), b""), (key("other"), b"")]) == [True, False]
+    refused = await through.enqueue(ref(5), PARTITIONS, fresh_nonce(), [new("late")])
+    assert isinstance(refused, Moved)
+    worker = Worker(through)
+    assert await through.ack(ref(5), settled(await worker.claim(at=ref(5)))) == []
+    await complete(through, QUEUE, 1, client_retry_ms=0)
+    assert {each.state for each in await through.counts(topology.refs(1))} == {"tombstone"}
+    unpromoted = PartitionRef(QUEUE, 3, 0)
+    await through.install(unpromoted, newer.promoted(3, 1), 1)
+    assert await through.discard(unpromoted)
+
+    assert {step.partition(" ")[0] for step in gate.steps} == steps_of_the_protocol()
+
+
+async def test_QE3_P3_partitions_of_one_queue_lie_on_every_master(
+    store: Store, backend: str, prefix: str, redis_setups: RedisSetups
+) -> None:
+    """Their jobs are where the keys say, each master has a share, and so has the work of claims."""
+    topology = await promote(store, QUEUE, 1, PARTITIONS)
+    for at in topology.refs(1):
+        await enqueue(store, f"job-{at.partition}", at=at, partitions=PARTITIONS)
+    if backend == "cluster":
+        keys, holding = Keys(prefix, hinted=False), dict.fromkeys(redis_setups.cluster.masters, 0)
+        for at in topology.refs(1):
+            holder = redis_setups.cluster.holder(keys.partition(at, "jobs"))
+            with holder.client() as node:
+                holding[holder] += node.hlen(keys.partition(at, "jobs"))
+        assert len(holding) == 3
+        assert min(holding.values()) >= 4
+        assert sum(holding.values()) == PARTITIONS
+    claims = await asyncio.gather(*(Worker(store, f"w{at.partition}").claim(at=at) for at in topology.refs(1)))
+    assert sorted(job for claim in claims for job in ids(claim)) == sorted(f"job-{n}" for n in range(PARTITIONS))
