@@ -161,4 +161,5 @@ class RedisClusterServers:
 
 def _follows(replica: RedisServer) -> bool:
     with replica.client() as client:
-        return client.info("replication").get("master_link_status") == "up"
+        linked: bool = client.info("replication").get("master_link_status") == "up"
+    return linked
