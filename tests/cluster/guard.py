@@ -73,10 +73,14 @@ def _serve(parent: int) -> None:
     groups: set[int] = set()
     folders: set[str] = set()
     pending = b""
-    # A forked child of the harness may hold the pipe open: the parent's id tells the truth then.
-    while os.getppid() == parent:
-        readable, _, _ = select.select([0], [], [], 0.5)
+    while True:
+        # A forked child of the harness may hold the pipe open: the parent's id tells the truth then. What the parent
+        # wrote before it died counts: it may have died before this process had begun to read.
+        orphaned = os.getppid() != parent
+        readable, _, _ = select.select([0], [], [], 0 if orphaned else 0.5)
         if not readable:
+            if orphaned:
+                break
             continue
         data = os.read(0, 65536)
         if not data:
