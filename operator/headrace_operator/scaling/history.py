@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 
 WINDOW_MS = 60_000
 """Workers are given up only when none were wanted for so long."""
+GAP_MS = 30_000
+"""What may have been wanted in a longer time without a look, nobody knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,12 +16,21 @@ class History:
 
     ``wanted``: times and numbers of workers wanted within the window, largest first; those that a later one exceeds are
     left out. ``active_ms``: when there was last something to do; of a queue that was never looked at: its first look.
-    ``stepped_down_ms``: when workers were last given up.
+    ``stepped_down_ms``: when workers were last given up. ``watched_ms``, ``looked_ms``: since when it has been looked
+    at without a gap, and when last.
     """
 
     wanted: tuple[tuple[int, int], ...] = ()
     active_ms: int | None = None
     stepped_down_ms: int | None = None
+    watched_ms: int | None = None
+    looked_ms: int | None = None
+
+    def watched(self, now_ms: int) -> float:
+        """Return for how many seconds the queue has been looked at without a gap, be it by several operators."""
+        if self.watched_ms is None or self.looked_ms is None or now_ms - self.looked_ms > GAP_MS:
+            return 0.0
+        return max(0, now_ms - self.watched_ms) / 1000
 
     def peak(self, now_ms: int) -> int:
         """Return the largest number that was wanted within the window."""
@@ -43,4 +54,6 @@ class History:
             wanted=(*kept, (now_ms, wanted)),
             active_ms=now_ms if active or past is None else past,
             stepped_down_ms=now_ms if stepped_down else self.stepped_down_ms,
+            watched_ms=now_ms - round(self.watched(now_ms) * 1000),
+            looked_ms=now_ms,
         )

@@ -94,10 +94,12 @@ SHORTEST_SERVICE, SERVICE_PRIOR = 0.001, 1.0
 
 @dataclass(frozen=True, slots=True)
 class Pods:
-    """The workers. ``replicas``: as many as were asked for. ``ready`` and ``pending`` leave out those that stop.
+    """The workers that take jobs.
 
-    ``slots``: jobs that one Pod runs at a time, None if that is not known. ``cold_start``: from a Pod's creation to its
-    readiness. ``rolling_out``: Pods are being replaced by those of a new template.
+    ``replicas``: as many as were asked for, without those that were told to take no more; ``ready``, ``pending``: how
+    many of them have started, and have not. ``slots``: jobs that one Pod runs at a time, None if that is not known.
+    ``cold_start``: from a Pod's creation to its readiness. ``rolling_out``: Pods are being replaced by those of a new
+    template.
     """
 
     replicas: int
@@ -113,14 +115,12 @@ class Inputs:
     """Everything that `headrace_operator.scaling.decide` looks at.
 
     ``load`` None: it could not be measured; ``failures`` measurements in a row could not, this one included.
-    ``leading``: for how long this operator has been the one that decides.
     """
 
     rules: Rules
     load: Load | None
     pods: Pods
     history: History
-    leading: float = math.inf
     failures: int = 0
 
 

@@ -23,8 +23,8 @@ from headrace_operator.scaling.inputs import Inputs, Load, Pods, Rules
 
 STEP_SECONDS = 30.0
 """Time between two steps down."""
-LEADING_SECONDS = 60.0
-"""A new leader gives up no workers before it has seen as much as the window holds."""
+WATCHED_SECONDS = 60.0
+"""Nothing is given up before as much is known as the window holds, by this operator or the one before it."""
 RATE_SPARE = 1.2
 """A limited rate is worth this many times the slots that it can keep busy."""
 
@@ -43,7 +43,7 @@ class Limit(StrEnum):
     MAX_IN_FLIGHT = "MaxInFlight"
     RATE = "RateLimit"
     ROLLOUT = "Rollout"
-    NEW_LEADER = "NewLeader"
+    WATCHED_BRIEFLY = "WatchedBriefly"
     WINDOW = "Stabilizing"
     STEP = "StepDown"
     RUNNING = "JobsRun"
@@ -155,8 +155,8 @@ def _down(inputs: Inputs, load: Load, wanted: _Wanted, slots_per_pod: int) -> De
         return stay(Limit.WINDOW, f"up to {peak} were wanted within the last minute")
     if pods.rolling_out:
         return stay(Limit.ROLLOUT, "Pods are being replaced")
-    if inputs.leading < LEADING_SECONDS:
-        return stay(Limit.NEW_LEADER, "this operator has just begun to decide")
+    if history.watched(now) < WATCHED_SECONDS:
+        return stay(Limit.WATCHED_BRIEFLY, "not watched for a minute yet")
     if history.since_step_down(now) < STEP_SECONDS:
         return stay(Limit.STEP, f"the last step down is less than {STEP_SECONDS:g} s ago")
     if pods.replicas == 1:

@@ -8,13 +8,13 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace_operator.scaling import Decision, History, Inputs, Limit, Load, Pods, Rules, decide
 
 NOW = 1_000_000_000
-LONG_AGO = History(active_ms=0)
+LONG_AGO = History(active_ms=0, watched_ms=0, looked_ms=NOW - 2_000)
 
 
 def load(ready: int | None = 0, running: int | None = 0, **more: Any) -> Load:
@@ -88,19 +88,20 @@ histories = st.builds(
     wanted=st.lists(st.tuples(st.integers(NOW - 90_000, NOW), st.integers(0, 150)), max_size=4).map(tuple),
     active_ms=st.one_of(st.none(), st.integers(0, NOW)),
     stepped_down_ms=st.one_of(st.none(), st.integers(0, NOW)),
+    watched_ms=st.one_of(st.none(), st.integers(0, NOW)),
+    looked_ms=st.one_of(st.none(), st.integers(NOW - 60_000, NOW)),
 )
-leading = st.floats(0, 1000)
 failures = st.integers(0, 10)
 
 
 # ---- what holds for any input ------------------------------------------------------------------------------------
 
 
-@given(st.none() | loads, any_pods, rules_of_backlog, histories, leading, failures)
+@given(st.none() | loads, any_pods, rules_of_backlog, histories, failures)
 def test_O30_any_input_gives_a_number_within_the_bounds_and_a_reason(
-    load: Load | None, pods: Pods, rules: Rules, history: History, leading: float, failures: int
+    load: Load | None, pods: Pods, rules: Rules, history: History, failures: int
 ) -> None:
-    decision = decide(Inputs(rules, load, pods, history, leading, failures))
+    decision = decide(Inputs(rules, load, pods, history, failures))
     assert rules.min_replicas <= decision.replicas <= rules.max_replicas
     assert decision.reason
     assert decision.wanted is None or rules.min_replicas <= decision.wanted <= rules.max_replicas
@@ -115,13 +116,11 @@ def test_a_mode_that_leaves_the_number_to_somebody_else_is_left_alone(
         assert (decision.replicas, decision.limited_by, decision.wanted) == (pods.replicas, mode, None)
 
 
-@given(sound_loads, any_pods, rules_of_backlog, histories, leading, st.integers(1, 10_000))
-def test_a_larger_backlog_never_gives_fewer(
-    load: Load, pods: Pods, rules: Rules, history: History, leading: float, more: int
-) -> None:
-    before = decide(Inputs(rules, load, pods, history, leading))
+@given(sound_loads, any_pods, rules_of_backlog, histories, st.integers(1, 10_000))
+def test_a_larger_backlog_never_gives_fewer(load: Load, pods: Pods, rules: Rules, history: History, more: int) -> None:
+    before = decide(Inputs(rules, load, pods, history))
     larger = replace(load, ready=(load.ready or 0) + more)
-    assert decide(Inputs(rules, larger, pods, history, leading)).replicas >= before.replicas
+    assert decide(Inputs(rules, larger, pods, history)).replicas >= before.replicas
 
 
 @given(sound_loads, any_pods, rules_of_backlog, histories, st.floats(0, 10_000))
@@ -131,28 +130,28 @@ def test_a_longer_wait_never_gives_fewer(load: Load, pods: Pods, rules: Rules, h
     assert decide(Inputs(rules, later, pods, history)).replicas >= before.replicas
 
 
-@given(sound_loads, any_pods, rules_of_backlog, histories, leading)
-def test_scaling_up_waits_for_nothing(load: Load, pods: Pods, rules: Rules, history: History, leading: float) -> None:
-    """What has been, a rollout or a new leader may keep workers; none of it withholds one that is wanted."""
-    fresh = decide(Inputs(rules, load, pods, History(), leading))
+@given(sound_loads, any_pods, rules_of_backlog, histories)
+def test_scaling_up_waits_for_nothing(load: Load, pods: Pods, rules: Rules, history: History) -> None:
+    """What has been or a rollout may keep workers; neither withholds one that is wanted."""
+    fresh = decide(Inputs(rules, load, pods, History()))
     calm = replace(pods, rolling_out=False)
-    for other in (decide(Inputs(rules, load, pods, history, leading)), decide(Inputs(rules, load, calm, History()))):
+    for other in (decide(Inputs(rules, load, pods, history)), decide(Inputs(rules, load, calm, History()))):
         if fresh.replicas > pods.replicas:
             assert other.replicas == fresh.replicas
     if fresh.wanted is not None and fresh.wanted > pods.replicas and not rules.held:
         assert fresh.replicas == fresh.wanted
 
 
-@given(sound_loads, any_pods, rules_of_backlog, histories, leading)
+@given(sound_loads, any_pods, rules_of_backlog, histories)
 def test_a_step_down_is_half_at_most_and_leaves_what_runs_and_what_was_wanted(
-    load: Load, pods: Pods, rules: Rules, history: History, leading: float
+    load: Load, pods: Pods, rules: Rules, history: History
 ) -> None:
-    decision = decide(Inputs(rules, load, pods, history, leading))
+    decision = decide(Inputs(rules, load, pods, history))
     if decision.replicas < pods.replicas <= rules.max_replicas:
         assert decision.replicas >= pods.replicas // 2
         assert decision.replicas >= history.peak(NOW)
         assert not pods.rolling_out
-        assert leading >= 60
+        assert history.watched(NOW) >= 60
         assert history.since_step_down(NOW) >= 30
         assert pods.slots is not None
         assert decision.replicas >= min(rules.max_replicas, math.ceil((load.in_flight or 0) / pods.slots))
@@ -171,6 +170,7 @@ def test_E3_never_more_slots_than_there_are_jobs_and_one(load: Load, rules: Rule
     assert decision.wanted <= max(1, math.ceil((work + 1) / slots))
 
 
+@settings(max_examples=40)
 @given(sound_loads, any_pods, rules_of_backlog)
 def test_no_flapping_under_a_load_that_stays(load: Load, pods: Pods, rules: Rules) -> None:
     """The same load, looked at every 2 s for ten minutes: the number turns at most once, from up to down."""
@@ -250,11 +250,10 @@ def test_QC7_what_is_to_be_kept_warm_for_keeps_one() -> None:
 
 
 def test_O14_QG7_nothing_waits_but_work_runs() -> None:
-    history = History(active_ms=0)
-    assert decided(load(0, 1), pods(1), history=history).replicas == 1
-    decision = decided(load(0, 40), pods(8, slots=8), history=history)
+    assert decided(load(0, 1), pods(1)).replicas == 1
+    decision = decided(load(0, 40), pods(8, slots=8))
     assert (decision.replicas, decision.limited_by) == (5, Limit.RUNNING)
-    decision = decided(load(0, 64), pods(8, slots=8), history=history)
+    decision = decided(load(0, 64), pods(8, slots=8))
     assert (decision.replicas, decision.limited_by) == (8, Limit.RUNNING)
 
 
@@ -303,7 +302,7 @@ def test_what_arrives_is_served_with_headroom() -> None:
 
 @pytest.mark.parametrize(("at", "kept"), [(NOW - 59_000, 8), (NOW - 61_000, 4)])
 def test_O18_steps_down_wait_a_minute_and_halve(at: int, kept: int) -> None:
-    history = History(((at, 8),), active_ms=0)
+    history = replace(LONG_AGO, wanted=((at, 8),))
     decision = decided(load(0), pods(8), history=history)
     assert decision.replicas == kept
     assert decision.limited_by is (Limit.WINDOW if kept == 8 else Limit.STEP)
@@ -322,24 +321,37 @@ def test_O18_zero_is_the_last_of_many_steps() -> None:
 
 
 def test_O18_a_step_down_waits_for_the_one_before() -> None:
-    just = History(active_ms=0, stepped_down_ms=NOW - 29_000)
+    just = replace(LONG_AGO, stepped_down_ms=NOW - 29_000)
     assert decided(load(0), pods(8), history=just).limited_by is Limit.STEP
     assert decided(load(0), pods(8), history=replace(just, stepped_down_ms=NOW - 30_000)).replicas == 4
 
 
 def test_O19_a_queue_that_was_never_looked_at_is_not_idle() -> None:
-    decision = decided(load(0), pods(1), history=History())
-    assert (decision.replicas, decision.limited_by) == (1, Limit.IDLE)
-    first = History().noted(NOW, wanted=0, active=False, stepped_down=False)
-    later = Load(NOW + 59_000, 0, 0)
-    assert decided(later, pods(1), history=first).replicas == 1
-    assert decided(replace(later, now_ms=NOW + 61_000), pods(1), history=first).replicas == 0
+    assert decided(load(0), pods(1), history=History()).replicas == 1
+    history, numbers = History(), {}
+    for second in range(0, 100, 2):
+        now = NOW + second * 1_000
+        decision = decided(Load(now, 0, 0), pods(1), history=history)
+        history = history.noted(now, wanted=0, active=False, stepped_down=False)
+        numbers[second] = decision.replicas
+    assert {second for second, number in numbers.items() if number} == set(range(0, 60, 2))
+    recent = replace(LONG_AGO, active_ms=NOW - 59_000)
+    assert decided(load(0), pods(1), history=recent).limited_by is Limit.IDLE
+    assert decided(load(0), pods(1), replace(Rules(), idle=30.0), recent).replicas == 0
 
 
-def test_O19_a_new_leader_gives_nothing_up_for_a_minute() -> None:
-    assert decided(load(0), pods(8), leading=59.0).limited_by is Limit.NEW_LEADER
-    assert decided(load(0), pods(8), leading=61.0).replicas == 4
-    assert decided(load(100), pods(8), leading=0.0).replicas == 10
+def test_O19_nothing_is_given_up_before_the_queue_was_watched_for_a_minute() -> None:
+    def decided_at(watched_ms: int | None, looked_ms: int | None) -> Decision:
+        history = History(active_ms=0, watched_ms=watched_ms, looked_ms=looked_ms)
+        return decided(load(0), pods(8), history=history)
+
+    assert decided_at(None, None).limited_by is Limit.WATCHED_BRIEFLY
+    assert decided_at(NOW - 59_000, NOW - 2_000).limited_by is Limit.WATCHED_BRIEFLY
+    assert decided_at(NOW - 60_000, NOW - 2_000).replicas == 4
+    # What was wanted while nobody looked is not known; a successor that begins at once goes on where the other ended.
+    assert decided_at(0, NOW - 31_000).limited_by is Limit.WATCHED_BRIEFLY
+    assert decided_at(0, NOW - 30_000).replicas == 4
+    assert decided(load(100), pods(8), history=History()).replicas == 10
 
 
 def test_no_worker_is_given_up_during_a_rollout() -> None:
@@ -383,11 +395,11 @@ def test_without_knowing_what_a_pod_can_do_one_is_started_and_none_given_up() ->
 def test_a_lowered_maximum_holds_at_once() -> None:
     busy = load(100, 20)
     history = History(((NOW, 20),), active_ms=NOW, stepped_down_ms=NOW)
-    decision = decided(busy, pods(20, rolling_out=True), Rules(max_replicas=5), history, leading=0.0)
+    decision = decided(busy, pods(20, rolling_out=True), Rules(max_replicas=5), history)
     assert (decision.replicas, decision.limited_by) == (5, Limit.MAX_REPLICAS)
 
 
 def test_O50_what_was_wanted_for_an_old_generation_is_forgotten_with_the_window() -> None:
-    history = History(((NOW - 70_000, 40), (NOW - 30_000, 3)), active_ms=0)
+    history = replace(LONG_AGO, wanted=((NOW - 70_000, 40), (NOW - 30_000, 3)))
     assert decided(load(0), pods(10), history=history).replicas == 5
     assert history.noted(NOW, wanted=2, active=True, stepped_down=False).wanted == ((NOW - 30_000, 3), (NOW, 2))

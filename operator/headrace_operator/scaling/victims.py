@@ -1,0 +1,49 @@
+"""Which workers go when there are too many: first they stop taking jobs, and only what has become idle is stopped.
+
+So a step down costs no job anything: none is interrupted, none is handed back, however long it runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """A worker Pod that is not stopping. ``ready``: it has started; one that has not can go at once.
+
+    ``in_flight``: jobs that it runs or holds, None if it tells nothing. ``retired``: it was told to take no more.
+    ``created``: when, as any number that grows.
+    """
+
+    name: str
+    ready: bool = True
+    in_flight: int | None = 0
+    retired: bool = False
+    created: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """``retired``: names of those that take no more jobs. ``stopped``: those of them that can be stopped now."""
+
+    retired: tuple[str, ...] = ()
+    stopped: tuple[str, ...] = ()
+
+
+def leaving(workers: Iterable[Worker], taking: int) -> Leaving:
+    """Choose who leaves so that ``taking`` workers go on taking jobs.
+
+    First those that have not started, then those chosen before, then those that run least, then the newest.
+    """
+    alive = sorted(workers, key=_order)
+    chosen = alive[: max(0, len(alive) - taking)]
+    return Leaving(
+        tuple(worker.name for worker in chosen),
+        tuple(worker.name for worker in chosen if not worker.ready or not worker.in_flight),
+    )
+
+
+def _order(worker: Worker) -> tuple[bool, bool, int, float, str]:
+    return (worker.ready, not worker.retired, worker.in_flight or 0, -worker.created, worker.name)
