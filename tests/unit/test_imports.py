@@ -12,7 +12,7 @@ LAYERS = (
     ("app", "context", "control", "envelope", "errors", "ids", "job", "retry", "settings", "topology"),
     ("redis",),
     ("stores",),
-    ("job_spec", "lifecycle", "connection"),
+    ("job_spec", "lifecycle", "rotation", "connection"),
     ("producer",),
     ("sync_producer", "dead_letters", "parked_jobs"),
     ("worker", "telemetry"),

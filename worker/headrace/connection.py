@@ -11,6 +11,7 @@ from pydantic import Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from headrace.errors import InvalidInput
+from headrace.rotation import follow
 from headrace.stores import Store, open_store
 
 _SECRET = ("redis_url", "redis_url_file")
@@ -86,8 +87,12 @@ class ConnectionSettings(BaseSettings):
         return url
 
     def open_store(self) -> Store:
-        """Return the store; no connection is made yet."""
-        return open_store(self.store_url(), self.prefix)
+        """Return the store; no connection is made yet. If its URL lies in a file it follows changes of that."""
+
+        def opened(url: str) -> Store:
+            return open_store(url, self.prefix)
+
+        return opened(self.store_url()) if self.redis_url_file is None else follow(self.store_url, opened)
 
 
 def variable(setting: str) -> str:

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import os
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from headrace.stores.base import Store
 from headrace.stores.memory import MemoryStore
 from headrace.stores.redis import RedisStore
-from tests.services.redis import RedisServers, flavours
+from tests.cluster.guard import Guard
+from tests.cluster.processes import Component
+from tests.integration.worker.processes import ROOT, Start
+from tests.integration.worker.support import QUEUE
+from tests.services.redis import RedisServer, RedisServers, flavours
 
 
 @pytest.fixture(params=("memory", *flavours()))
@@ -27,3 +35,44 @@ async def store(backend: str, prefix: str, redis_servers: RedisServers) -> Async
         opened = RedisStore(redis_servers.get("redis" if backend == "redis" else "valkey").url, prefix=prefix)
     yield opened
     await opened.close()
+
+
+@pytest.fixture
+def server(redis_servers: RedisServers) -> RedisServer:
+    """The server that worker processes use; shared, so it is neither stopped nor changed."""
+    return redis_servers.get(flavours()[0])
+
+
+@pytest.fixture
+def start(server: RedisServer, prefix: str, tmp_path: Path, process_guard: Guard) -> Iterator[Start]:
+    """Start a worker process by name; options are environment variables without HEADRACE_."""
+    started: list[Component] = []
+
+    def start_worker(
+        name: str,
+        *arguments: str,
+        url: str = server.url,
+        application: str = "tests.integration.worker.process_app:app",
+        **options: Any,
+    ) -> Component:
+        variables = {"REDIS_URL": url, "PREFIX": prefix, "QUEUES": QUEUE, "WORKER_ID": name, "LEASE_MS": 500, **options}
+        process = Component(
+            name,
+            [sys.executable, "-m", "headrace", "worker", "run", application, *arguments],
+            log=tmp_path / f"{name}.log",
+            guard=process_guard,
+            env={
+                "PATH": os.environ["PATH"],
+                "PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}",
+                "TEST_FOLDER": str(tmp_path),
+                "TEST_WORKER": name,
+                **{f"HEADRACE_{key}": str(value) for key, value in variables.items()},
+            },
+        )
+        started.append(process)
+        process.start()
+        return process
+
+    yield start_worker
+    for process in started:
+        process.stop(grace=0)

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import re
 import signal
-import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -23,18 +20,10 @@ from headrace.stores import open_store
 from headrace.topology import PartitionRef
 from tests.cluster.guard import Guard
 from tests.cluster.ports import free_ports
-from tests.cluster.processes import Component
 from tests.docs.blocks import blocks
+from tests.integration.worker.processes import ROOT, Start, cpu_seconds, ended, notes, told_lost
 from tests.integration.worker.support import QUEUE, empty, eventually, only_job, put, queue, sizes
-from tests.services.redis import RedisServer, RedisServers, flavours
-
-ROOT = Path(__file__).resolve().parents[3]
-Start = Callable[..., Component]
-
-
-@pytest.fixture
-def server(redis_servers: RedisServers) -> RedisServer:
-    return redis_servers.get(flavours()[0])
+from tests.services.redis import RedisServer, flavours
 
 
 @pytest.fixture
@@ -42,60 +31,6 @@ async def store(server: RedisServer, prefix: str) -> AsyncIterator[Store]:
     opened = open_store(server.url, prefix)
     yield opened
     await opened.close()
-
-
-@pytest.fixture
-def start(server: RedisServer, prefix: str, tmp_path: Path, process_guard: Guard) -> Iterator[Start]:
-    """Start a worker process by name; options are environment variables without HEADRACE_."""
-    started: list[Component] = []
-
-    def start_worker(
-        name: str,
-        *arguments: str,
-        url: str = server.url,
-        application: str = "tests.integration.worker.process_app:app",
-        **options: Any,
-    ) -> Component:
-        variables = {"REDIS_URL": url, "PREFIX": prefix, "QUEUES": QUEUE, "WORKER_ID": name, "LEASE_MS": 500, **options}
-        process = Component(
-            name,
-            [sys.executable, "-m", "headrace", "worker", "run", application, *arguments],
-            log=tmp_path / f"{name}.log",
-            guard=process_guard,
-            env={
-                "PATH": os.environ["PATH"],
-                "PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}",
-                "TEST_FOLDER": str(tmp_path),
-                "TEST_WORKER": name,
-                **{f"HEADRACE_{key}": str(value) for key, value in variables.items()},
-            },
-        )
-        started.append(process)
-        process.start()
-        return process
-
-    yield start_worker
-    for process in started:
-        process.stop(grace=0)
-
-
-def notes(folder: Path) -> list[list[str]]:
-    """What the handlers noted: [worker, what, job id, version:partition, attempt]."""
-    path = folder / "notes"
-    return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
-
-
-def told_lost(process: Component) -> int:
-    """Runs that the process counted as lost, by its log."""
-    text = process.log.read_text()
-    counted = re.findall(r"result of (\d+) finished job|leases of (\d+) job", text)
-    return sum(int(a or b) for a, b in counted)
-
-
-async def ended(process: Component) -> int:
-    await eventually(lambda: not process.running)
-    assert process.exit_code is not None
-    return process.exit_code
 
 
 @pytest.mark.parametrize("result", ["J2 completes", "J3 fails"])
@@ -239,12 +174,6 @@ async def test_QF1_QF6_a_redis_that_stands_still_is_waited_for_quietly(
         await put(producer, "note", [0])
         await eventually(lambda: len(notes(tmp_path)) == 2)
         await store.close()
-
-
-def cpu_seconds(pid: int) -> float:
-    """CPU time that a process has used."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 async def test_J17_SIGTERM_hands_back_what_waits_and_ends_with_0(store: Store, start: Start, tmp_path: Path) -> None:
