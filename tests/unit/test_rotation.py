@@ -206,6 +206,25 @@ async def test_O10_a_data_set_that_nobody_has_marked_is_known_again(
     await stage.store.close()
 
 
+async def test_a_mark_whose_confirmation_was_lost_is_known_again(
+    stage: Stage, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = MemoryStore.write_marker
+
+    async def unanswered(store: Connection, marker: str) -> str:
+        await written(store, marker)
+        raise StoreUnavailable("cut off")
+
+    monkeypatch.setattr(Connection, "write_marker", unanswered)
+    await stage.look()
+    stage.server("first").refuses = AccessDenied("the password has changed")
+    stage.file = "redis://:second@here"
+    with pytest.raises(AccessDenied):
+        await stage.look()
+    await eventually(lambda: "going over to here:6379/0" in caplog.text)
+    await stage.store.close()
+
+
 async def test_a_mark_that_changed_under_the_connection_is_read_anew(
     stage: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -42,6 +42,8 @@ class _Source:
         self._clock = clock
         self.url = read()
         self.marker: str | None = None
+        self.own_marker = str(uuid4())
+        """For a data set that nobody has marked. Nobody else uses it, so finding it proves the data set too."""
         self._lock = threading.Lock()
         self._look_at = clock() + LOOK_SECONDS
         self._told_at = float("-inf")
@@ -177,13 +179,18 @@ class _Following:
         source = self._source
         if source.marker is None:
             with suppress(HeadraceError):  # whoever works with the store tells of it
-                source.marker = await _mark(self._opened.store)
+                source.marker = await self._mark()
+
+    async def _mark(self) -> str:
+        """Return the mark of the data set in use; one that nobody has marked gets one."""
+        store = self._opened.store
+        return await store.read_marker() or await store.write_marker(self._source.own_marker)
 
     async def _prove(self, url: str) -> None:
         """Raise what speaks against a URL: nobody answers there, the credentials do not do, or it holds other data."""
         source = self._source
         with suppress(HeadraceError):  # first, since it may write the mark that is to be found
-            source.marker = await _mark(self._opened.store)
+            source.marker = await self._mark()
         known = source.marker
         candidate = source.open(url)
         try:
@@ -192,17 +199,12 @@ class _Following:
             found = await candidate.read_marker()
         finally:
             await candidate.close()
-        if known is None or found != known:
+        if found is None or found not in (known, source.own_marker):
             raise InvalidInput(
                 "redis_url_file",
                 f"{server_of(url)} holds other data (mark {found}) than the connection in use (mark {known})",
                 "correct the file, or restart this program to begin there",
             )
-
-
-async def _mark(store: Store) -> str:
-    """Return the mark of the data set; one that nobody has marked gets one."""
-    return await store.read_marker() or await store.write_marker(str(uuid4()))
 
 
 def follow(read: Callable[[], str], open: Callable[[str], Store], clock: Callable[[], float] = time.monotonic) -> Store:
