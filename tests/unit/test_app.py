@@ -68,9 +68,6 @@ def nothing() -> None: ...
 def one(payload: Any) -> None: ...
 
 
-def three(ctx: Context, payload: Any, more: Any) -> None: ...
-
-
 def named(*, ctx: Context, payload: Any) -> None: ...
 
 
@@ -80,7 +77,7 @@ async def one_async(ctx: Context) -> None: ...
 bound: Any = functools.partial(cast(Any, plain), 1)
 
 
-@pytest.mark.parametrize("function", [nothing, one, three, named, one_async, bound], ids=str)
+@pytest.mark.parametrize("function", [nothing, one, named, one_async, bound], ids=str)
 def test_a_function_that_cannot_take_context_and_payload_is_refused(function: Any) -> None:
     app = App()
     with pytest.raises(InvalidInput, match=r"of 'send' cannot be called as function\(ctx, payload\)"):

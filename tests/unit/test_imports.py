@@ -9,7 +9,8 @@ ROOT = Path(__file__).resolve().parents[2]
 LIBRARY = ROOT / "worker" / "headrace"
 
 LAYERS = (
-    ("app", "context", "control", "envelope", "errors", "ids", "job", "retry", "settings", "topology"),
+    ("context", "control", "envelope", "errors", "ids", "job", "retry", "settings", "topology"),
+    ("app", "arguments", "dependencies", "handler"),
     ("redis",),
     ("stores",),
     ("job_spec", "lifecycle", "rotation", "connection"),

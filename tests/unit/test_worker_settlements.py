@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from headrace import Context
-from headrace.app import Handler
+from headrace.handler import Handler
 from headrace.job import Job
 from headrace.stores.base import Settled
 from headrace.stores.memory import MemoryStore

@@ -1,12 +1,14 @@
 """Headrace: declarative, versioned, partitioned delayed-job queues on Redis."""
 
-from headrace.app import App, load_app
+from headrace.app import App, CallNext, Middleware, load_app
 from headrace.context import Context, current_run
 from headrace.control import Dead, Retry, Snooze
 from headrace.errors import (
     AccessDenied,
+    DependencyFailed,
     HeadraceError,
     InvalidInput,
+    InvalidPayload,
     NotDrained,
     OutcomeUnknown,
     PayloadTooLarge,
@@ -33,15 +35,19 @@ from headrace.worker import Metrics, Worker, WorkerSettings
 __all__ = [
     "AccessDenied",
     "App",
+    "CallNext",
     "Context",
     "Dead",
+    "DependencyFailed",
     "Enqueued",
     "HeadraceError",
     "HistoryEntry",
     "InvalidInput",
+    "InvalidPayload",
     "Job",
     "JobSpec",
     "Metrics",
+    "Middleware",
     "NotDrained",
     "OutcomeUnknown",
     "PayloadTooLarge",

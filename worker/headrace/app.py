@@ -1,33 +1,35 @@
-"""The application object: handlers, registered by job type."""
+"""The application object: handlers by job type, what is wrapped around them, and what they share."""
 
 from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass
+import sys
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from threading import Lock
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar, overload
 
 from headrace.context import Context
+from headrace.dependencies import Dependency, constant, make_dependency
 from headrace.errors import InvalidInput
-from headrace.job import MAX_TIMEOUT_MS
+from headrace.handler import Handler, make_handler
 from headrace.retry import RetryPolicy
 
-HandlerFunction = Callable[[Context, Any], Coroutine[Any, Any, object]] | Callable[[Context, Any], object]
-F = TypeVar("F", bound=HandlerFunction)
+F = TypeVar("F", bound=Callable[..., Any])
+CallNext = Callable[[Context, Any], Awaitable[Any]]
 
 
-@dataclass(frozen=True, slots=True)
-class Handler:
-    """A registered handler; ``timeout_ms`` and ``retry`` are None where it follows the queue or the worker."""
+class Middleware(Protocol):
+    """Something around every handler: ``async def middleware(ctx, payload, call_next)``."""
 
-    type: str
-    call: Callable[[Context, Any], Any]
-    is_async: bool
-    timeout_ms: int | None = None
-    retry: RetryPolicy | None = None
+    def __call__(self, ctx: Context, payload: Any, call_next: CallNext, /) -> Awaitable[Any]:
+        """Do something, and usually ``return await call_next(ctx, payload)``."""
+        ...
+
+
+M = TypeVar("M", bound=Middleware)
 
 
 class App:
@@ -46,40 +48,114 @@ class App:
 
     def __init__(self) -> None:
         self._handlers: dict[str, Handler] = {}
+        self._middleware: list[Middleware] = []
+        self._dependencies: dict[str, Dependency] = {}
         self._lock = Lock()
         self._frozen = False
 
     def handler(self, type: str, *, timeout: float | None = None, retry: RetryPolicy | None = None) -> Callable[[F], F]:
         """Register the decorated function, called as ``function(ctx, payload)``, for jobs of ``type``.
 
+        An annotation of ``payload`` is checked before each call, and what it makes of the payload is passed on: a
+        pydantic model, a dataclass or any other type that pydantic knows. A job whose payload does not fit is dead at
+        once. Further parameters are dependencies (see `dependency`), found by name or else by type.
+
         ``timeout`` (seconds) and ``retry`` are defaults for jobs without a value of their own in queues without one.
-        Raises InvalidInput: a second handler of the type, a function that cannot be called so, a value out of range, or
-        a worker that runs already.
+        Raises InvalidInput: a second handler of the type, a function that cannot be called so, an annotation that
+        cannot be checked, a value out of range, or a worker that runs already.
         """
         if callable(type):
-            name = getattr(type, "__name__", "it")
             raise InvalidInput(
                 "type",
-                f"is missing: {name} is decorated without it",
-                f'write @app.handler("{name}"), with the job type',
+                f"is missing: {_named(type)} is decorated without it",
+                f'write @app.handler("{_named(type)}"), with the job type',
             )
 
         def register(function: F) -> F:
-            self._register(type, function, timeout, retry)
+            types = {each.name: each.type for each in self._dependencies.values()}
+            handler = make_handler(type, function, timeout, retry, types, sys._getframe(1).f_locals)
+            with self._open("type", type):
+                if type in self._handlers:
+                    raise InvalidInput("type", f"{type!r} has a handler already", "register one handler for each type")
+                self._handlers[type] = handler
             return function
 
         return register
 
+    def middleware(self, function: M) -> M:
+        """Register ``async def function(ctx, payload, call_next)`` around the run of every handler.
+
+        It ends with ``return await call_next(ctx, payload)``, or does not call the handler at all; the first one that
+        is registered is the outermost. It sees the payload as it was enqueued, before it is checked, and the error of a
+        run; an error of its own is one of that run only. It runs in the worker's event loop, whatever the handler is.
+        Raises InvalidInput.
+        """
+        kind = function if inspect.isroutine(function) else getattr(function, "__call__", function)  # noqa: B004
+        if not (inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(kind)):
+            raise InvalidInput("middleware", f"{_named(function)} is not an async def", "write async def")
+        try:
+            inspect.signature(function).bind(None, None, None)
+        except TypeError as error:
+            raise InvalidInput(
+                "middleware",
+                f"{_named(function)} cannot be called as function(ctx, payload, call_next) ({error})",
+                "let it take these three",
+            ) from None
+        with self._open("middleware", _named(function)):
+            self._middleware.append(function)
+        return function
+
+    @overload
+    def dependency(self, name: F) -> F: ...
+
+    @overload
+    def dependency(self, name: str) -> Callable[[F], F]: ...
+
+    def dependency(self, name: Any) -> Any:
+        """Register the decorated function as what makes a dependency, named like it or ``name``.
+
+        A worker makes each dependency once, before it takes jobs, in the order of registration, and closes them in
+        reverse after the last handler has ended. A generator (async or not) yields the value and then closes it;
+        another function (async or not) returns it. Its parameters are dependencies that were registered before it. All
+        of it happens in the worker's event loop. Raises InvalidInput.
+        """
+        if not isinstance(name, str):
+            return self._register_dependency(getattr(name, "__name__", ""), name, sys._getframe(1).f_locals)
+        return lambda function: self._register_dependency(name, function, sys._getframe(1).f_locals)
+
+    def _register_dependency(self, name: str, function: F, names: Mapping[str, Any]) -> F:
+        made = make_dependency(name, function, self._dependencies, names)
+        with self._open("dependency", name):
+            if name in self._dependencies:
+                raise InvalidInput("dependency", f"{name!r} is registered already", "choose another name")
+            self._dependencies[name] = made
+        return function
+
+    # ---- for those who run it ---------------------------------------------------------------------------------------
+
     def freeze(self) -> Mapping[str, Handler]:
-        """Refuse further handlers and return those registered, by type. Workers do this when they start."""
+        """Refuse everything further and return the handlers registered, by type. Workers do this when they start."""
         with self._lock:
             self._frozen = True
         return self.handlers
 
-    def wrapped(self, change: Callable[[Handler], Handler]) -> App:
-        """Return a new App with the handlers registered so far, each as ``change`` gives it; this one stays."""
-        other = App()
-        other._handlers = {type: change(handler) for type, handler in self._handlers.items()}
+    def wrapped(self, outermost: Middleware) -> App:
+        """Return a new App with what is registered so far and one middleware around all of it; this one stays."""
+        other = self._copied()
+        other._middleware.insert(0, outermost)
+        return other
+
+    def overriding(self, **values: Any) -> App:
+        """Return a new App with what is registered so far, and these values as dependencies: for tests.
+
+        Nothing is called to make them, and nobody closes them. Raises InvalidInput for a name that is no dependency.
+        """
+        other = self._copied()
+        for name, value in values.items():
+            if name not in other._dependencies:
+                known = ", ".join(other._dependencies) or "none"
+                raise InvalidInput("dependency", f"{name!r} is not registered (known: {known})", "give one of these")
+            other._dependencies[name] = constant(name, value, other._dependencies[name].type)
         return other
 
     @property
@@ -87,42 +163,36 @@ class App:
         """The registered handlers by type, read-only."""
         return MappingProxyType(self._handlers)
 
-    def _register(self, type: str, function: HandlerFunction, timeout: float | None, retry: RetryPolicy | None) -> None:
-        if not isinstance(type, str) or not 1 <= len(type.encode()) <= 255:
-            raise InvalidInput("type", f"{type!r} is not a job type", "give 1 to 255 bytes of text")
-        if not callable(function):
-            raise InvalidInput("handler", f"of {type!r} is not callable", "decorate a function")
-        _check_signature(type, function)
-        if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, int | float)):
-            raise InvalidInput("timeout", f"of {type!r} is {timeout!r}", "give a number of seconds")
-        timeout_ms = None if timeout is None else round(timeout * 1000)
-        if timeout_ms is not None and not 1 <= timeout_ms <= MAX_TIMEOUT_MS:
-            raise InvalidInput("timeout", f"of {type!r} is {timeout} s", f"give 0.001 to {MAX_TIMEOUT_MS // 1000} s")
-        kind = function if inspect.isroutine(function) else getattr(function, "__call__", function)  # noqa: B004
-        if inspect.isgeneratorfunction(kind) or inspect.isasyncgenfunction(kind):
-            raise InvalidInput("handler", f"of {type!r} is a generator", "use a function without yield")
-        is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(kind)
+    @property
+    def middlewares(self) -> tuple[Middleware, ...]:
+        """What is around every handler, the outermost first."""
+        return tuple(self._middleware)
+
+    @property
+    def dependencies(self) -> Mapping[str, Dependency]:
+        """The registered dependencies by name, in the order in which they are made, read-only."""
+        return MappingProxyType(self._dependencies)
+
+    def _copied(self) -> App:
+        other = App()
+        other._handlers = dict(self._handlers)
+        other._middleware = list(self._middleware)
+        other._dependencies = dict(self._dependencies)
+        return other
+
+    @contextmanager
+    def _open(self, field: str, what: str) -> Iterator[None]:
+        """Hold what is registered for a change. Raises InvalidInput if a worker runs already."""
         with self._lock:
             if self._frozen:
                 raise InvalidInput(
-                    "type", f"{type!r} is registered after a worker has started", "register it before the worker starts"
+                    field, f"{what!r} is registered after a worker has started", "register it before the worker starts"
                 )
-            if type in self._handlers:
-                raise InvalidInput("type", f"{type!r} has a handler already", "register one handler for each type")
-            self._handlers[type] = Handler(type, function, is_async, timeout_ms, retry)
+            yield
 
 
-def _check_signature(type: str, function: HandlerFunction) -> None:
-    try:
-        signature = inspect.signature(function)
-    except (TypeError, ValueError):
-        return  # some builtins have none
-    try:
-        signature.bind(None, None)
-    except TypeError as error:
-        raise InvalidInput(
-            "handler", f"of {type!r} cannot be called as function(ctx, payload) ({error})", "let it take these two"
-        ) from None
+def _named(function: object) -> str:
+    return str(getattr(function, "__name__", "it"))
 
 
 def load_app(name: str) -> App:

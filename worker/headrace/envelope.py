@@ -18,9 +18,12 @@ from __future__ import annotations
 
 import json
 import struct
+from dataclasses import is_dataclass
 from typing import Any
 
 import msgpack
+from pydantic import BaseModel
+from pydantic_core import to_jsonable_python
 
 from headrace.errors import InvalidInput, PayloadTooLarge
 from headrace.ids import decode_id
@@ -36,7 +39,16 @@ _BODY = struct.Struct(">BBIHBB")
 _RECORD = struct.Struct(">QQBBIHBB")
 _SIZE = struct.Struct(">H")
 _TIMES_SIZE = _RECORD.size - _BODY.size
-_json = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
+
+
+def _plain(value: object) -> Any:
+    """Return a model as JSON values, under the names that reading it back asks for."""
+    if isinstance(value, BaseModel) or (is_dataclass(value) and not isinstance(value, type)):
+        return to_jsonable_python(value, by_alias=True)
+    raise TypeError(f"{type(value).__name__} is no JSON value, model or dataclass")
+
+
+_json = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=_plain).encode
 _from_json = json.JSONDecoder().decode
 
 
@@ -50,7 +62,10 @@ def encode_body(
     priority: int = 1,
     max_payload_bytes: int = MAX_PAYLOAD_BYTES,
 ) -> bytes:
-    """Pack a job's body. ``payload`` is anything JSON can hold, or bytes, which are kept as they are.
+    """Pack a job's body.
+
+    ``payload`` is anything JSON can hold, also with pydantic models and dataclasses in it, or bytes, which are kept as
+    they are.
 
     Raises InvalidInput (field ``type``, ``payload``, ``max_retries``, ``timeout`` or ``headers``) or PayloadTooLarge.
     """
@@ -61,7 +76,9 @@ def encode_body(
         try:
             flags, data = 0, _json(payload).encode()
         except (TypeError, ValueError, RecursionError) as error:
-            raise InvalidInput("payload", f"cannot be written as JSON ({error})", "give JSON values or bytes") from None
+            raise InvalidInput(
+                "payload", f"cannot be written as JSON ({error})", "give JSON values, a model or bytes"
+            ) from None
     if len(data) > max_payload_bytes:
         raise PayloadTooLarge(len(data), max_payload_bytes)
     if max_retries is not None and not (_is_whole(max_retries) and 0 <= max_retries <= MAX_RETRIES):

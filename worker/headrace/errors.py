@@ -160,6 +160,26 @@ class PayloadTooLarge(HeadraceError):
         self.limit = limit
 
 
+class InvalidPayload(HeadraceError):
+    """A payload does not fit the annotation of its handler: the job is dead at once, since no run of it can succeed.
+
+    ``fields``: pairs of path and code of the problem, as pydantic names them; values are not told.
+    """
+
+    def __init__(self, fields: Sequence[tuple[str, str]], more: int = 0) -> None:
+        told = ", ".join(f"{path} ({code})" for path, code in fields)
+        super().__init__(f"invalid payload: {told}{f' and {more} more' if more else ''}")
+        self.fields = tuple(fields)
+
+
+class DependencyFailed(HeadraceError):
+    """A dependency could not be made, so that the worker did not start."""
+
+    def __init__(self, name: str, problem: str) -> None:
+        super().__init__(f"dependency {name!r} could not be made: {problem}")
+        self.name = name
+
+
 class StoreUnavailable(HeadraceError):
     """The store gave no answer or cannot serve now; whether the call was applied is unknown."""
 

@@ -130,7 +130,8 @@ class Producer:
     ) -> Enqueued:
         """Put one job into ``queue`` and return where it is.
 
-        ``type`` names the handler. ``payload`` is anything that JSON can hold, or bytes. ``id``: 1..200 bytes of text,
+        ``type`` names the handler. ``payload`` is anything that JSON can hold, a pydantic model or a dataclass (stored
+        as JSON, under its aliases), or bytes. ``id``: 1..200 bytes of text,
         unique while the job lives (default: a new UUIDv7); enqueueing a live id changes nothing and reports the
         existing job. ``run_at``: an aware datetime or seconds since the epoch; ``delay``: a timedelta or seconds from
         now by the server's clock; default now. ``max_retries`` (0..1000) and ``timeout`` (seconds) override the

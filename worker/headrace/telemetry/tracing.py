@@ -6,9 +6,8 @@ child of its sender's span, which may be days old, but has a link to it.
 
 from __future__ import annotations
 
-import functools
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -17,7 +16,7 @@ from opentelemetry import propagate
 from opentelemetry.metrics import MeterProvider, get_meter_provider
 from opentelemetry.trace import Link, Span, SpanKind, StatusCode, Tracer, TracerProvider, get_current_span, get_tracer
 
-from headrace.app import App, Handler
+from headrace.app import App, CallNext
 from headrace.context import Context
 from headrace.control import Snooze
 from headrace.producer import Enqueued, JobSpec, Producer
@@ -27,12 +26,17 @@ from headrace.telemetry.otel import CALLS, SYSTEM
 
 
 def traced(app: App, provider: TracerProvider | None = None) -> App:
-    """Return an App with the handlers registered in ``app`` so far, each run in a span ``process QUEUE``.
+    """Return an App with what is registered in ``app`` so far, each run in a span ``process QUEUE``.
 
-    ``provider``: default the global one. The span is current in the handler, also in its thread.
+    ``provider``: default the global one. The span is current in middleware and handler, also in its thread.
     """
     tracer = get_tracer("headrace", tracer_provider=provider)
-    return app.wrapped(lambda handler: replace(handler, call=_traced_call(handler, tracer)))
+
+    async def trace(ctx: Context, payload: Any, call_next: CallNext) -> Any:
+        with _process(tracer, ctx):
+            return await call_next(ctx, payload)
+
+    return app.wrapped(trace)
 
 
 class TracedProducer:
@@ -183,25 +187,6 @@ def _process(tracer: Tracer, ctx: Context) -> Iterator[None]:
             span.set_attribute("error.type", type(error).__qualname__)
             span.set_status(StatusCode.ERROR, str(error))
             raise
-
-
-def _traced_call(handler: Handler, tracer: Tracer) -> Callable[[Context, Any], Any]:
-    call = handler.call
-    if handler.is_async:
-
-        @functools.wraps(call)
-        async def traced_async(ctx: Context, payload: Any) -> Any:
-            with _process(tracer, ctx):
-                return await call(ctx, payload)
-
-        return traced_async
-
-    @functools.wraps(call)
-    def traced_plain(ctx: Context, payload: Any) -> Any:
-        with _process(tracer, ctx):
-            return call(ctx, payload)
-
-    return traced_plain
 
 
 def _attributes(operation: str, queue: str) -> dict[str, str | int]:

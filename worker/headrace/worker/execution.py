@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import inspect
 import logging
 import time
@@ -12,12 +11,14 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from headrace.app import Handler
+from headrace.app import App
 from headrace.context import Context, enter
 from headrace.envelope import decode_record
+from headrace.handler import Handler
 from headrace.ids import decode_id
 from headrace.job import Job
 from headrace.stores.base import Claim, Claimed, Settled, Store
+from headrace.worker.calls import composed
 from headrace.worker.cancellation import cancel_all
 from headrace.worker.deadlines import Deadlines
 from headrace.worker.failures import FailureLog
@@ -49,7 +50,6 @@ class Executor:
 
     def __init__(
         self,
-        handlers: Mapping[str, Handler],
         store: Store,
         settings: WorkerSettings,
         policies: Policies,
@@ -59,7 +59,7 @@ class Executor:
         metrics: Metrics,
         failures: FailureLog,
     ) -> None:
-        self._handlers = handlers
+        self._handlers: Mapping[str, Handler] = {}
         self._store = store
         self._slots = settings.concurrency
         self._grace = settings.timeout_grace_ms / 1000
@@ -80,6 +80,10 @@ class Executor:
         self._in_doubt = 0
         self.on_free: Callable[[], None] | None = None
         """Called once when a slot becomes free; whoever waits for slots sets it again."""
+
+    def serve(self, app: App, dependencies: Mapping[str, Any]) -> None:
+        """Take the handlers of an app, and the dependencies that they share by name; before the first jobs come."""
+        self._handlers = composed(app, dependencies, self._threads)
 
     @property
     def occupied(self) -> int:
@@ -159,10 +163,9 @@ class Executor:
         self.running[execution] = None
         if deadline < self._deadlines.next:
             self._deadlines.arm(deadline)
-        run = self._run_async if execution.handler.is_async else self._run_plain
-        execution.task = self._loop.create_task(run(execution, execution.handler))
+        execution.task = self._loop.create_task(self._run(execution, execution.handler))
 
-    async def _run_async(self, execution: Execution, handler: Handler) -> None:
+    async def _run(self, execution: Execution, handler: Handler) -> None:
         enter(execution)
         try:
             await handler.call(execution, execution.job.payload)
@@ -173,22 +176,6 @@ class Executor:
                 self._settlements.succeeded(execution)
             else:
                 self._ended(execution, None)
-        finally:
-            self._free(execution)
-
-    async def _run_plain(self, execution: Execution, handler: Handler) -> None:
-        enter(execution)
-        try:
-            error: BaseException | None = asyncio.CancelledError()
-            if not execution.withdrawn:
-                context = contextvars.copy_context()
-                error = await self._loop.run_in_executor(
-                    self._threads, context.run, _call_plain, handler.call, execution, execution.job.payload
-                )
-            if error is None and execution.ending == EndReason.NONE and not execution.was_told:
-                self._settlements.succeeded(execution)
-            else:
-                self._ended(execution, error)
         finally:
             self._free(execution)
 
@@ -321,8 +308,7 @@ class Executor:
         execution.ending = why
         execution.withdraw()
         task = execution.task
-        # A plain function's task only waits for its thread: ending it would free a slot that is still in use.
-        if task is None or not execution.handler.is_async:
+        if task is None:
             return
         task.cancel()
         coroutine = task.get_coro()
@@ -385,15 +371,3 @@ def _not_called(ctx: Context, payload: Any) -> None:
 
 
 _NO_HANDLER = Handler("", _not_called, is_async=False)
-
-
-def _call_plain(call: Callable[[Execution, Any], object], execution: Execution, payload: Any) -> BaseException | None:
-    """Run a plain handler in its thread; the error is returned, since a future cannot hold every kind of it."""
-    try:
-        returned = call(execution, payload)
-    except BaseException as error:
-        return error
-    if inspect.iscoroutine(returned):
-        returned.close()
-        return TypeError("the handler returned a coroutine and is not an async def; register the async def itself")
-    return None

@@ -17,7 +17,7 @@ from contextlib import suppress
 from types import CodeType, FrameType
 from typing import Any
 
-from headrace.app import Handler
+from headrace.handler import Handler
 from headrace.stores.base import MAX_BATCH, Store
 from headrace.topology import PartitionRef
 from headrace.worker.cancellation import cancel_all

@@ -16,7 +16,7 @@ from headrace.stores.base import Settled
 from headrace.topology import PartitionRef
 
 if TYPE_CHECKING:
-    from headrace.app import Handler
+    from headrace.handler import Handler
     from headrace.worker.settlements import Outbox
 
 
@@ -80,7 +80,11 @@ class Execution(Context):
         "state",
         "task",
         "timeout_ms",
+        "unaware",
     )
+
+    unaware: bool
+    """Set where the code was told to end and could not notice: it was in a thread."""
 
     def __init__(self, job: Job, batch: Batch, settled: Settled, handler: Handler, timeout_ms: int) -> None:
         # Not through the base class: a claim makes one per job.
@@ -111,7 +115,7 @@ class Execution(Context):
     @property
     def was_told(self) -> bool:
         """Whether the handler knows that its run is no longer wanted, or late: it looked, or it was cancelled."""
-        return self._was_told or (self._unwanted and self.handler.is_async)
+        return self._was_told or (self._unwanted and not getattr(self, "unaware", False))
 
     @property
     def seconds(self) -> float | None:

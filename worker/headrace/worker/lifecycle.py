@@ -6,9 +6,11 @@ import asyncio
 import logging
 import signal
 import time
+from collections.abc import Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from secrets import token_hex
+from typing import Any
 
 from headrace.app import App
 from headrace.errors import HeadraceError, UnsupportedServer
@@ -20,6 +22,7 @@ from headrace.worker.failures import FailureLog
 from headrace.worker.health import Health, HealthServer
 from headrace.worker.keeper import Keeper
 from headrace.worker.leases import LeaseTable
+from headrace.worker.lifespans import CLOSE_SECONDS, Lifespans
 from headrace.worker.measuring import MeasuringExecutor, measured
 from headrace.worker.metrics import Metrics, NoMetrics, Readings, Rendered
 from headrace.worker.outage import Reachability
@@ -98,7 +101,8 @@ class Worker:
     async def run(self, *, handle_signals: bool = False) -> Ending:
         """Work until `stop`. ``handle_signals``: SIGTERM and SIGINT ask for the end, a second one means at once.
 
-        Cancelled, it ends without grace, within seconds. Raises UnsupportedServer if the store's server is too old.
+        Cancelled, it ends without grace, within seconds. Raises UnsupportedServer if the store's server is too old, and
+        DependencyFailed if something that the handlers need cannot be made.
         """
         if self._ran:
             raise RuntimeError("a Worker runs once; make a new one")
@@ -128,7 +132,7 @@ class Worker:
         working_store = measured(store, metrics.store_called) if measuring else store
         settlements = Settlements(working_store, leases, reachability, metrics, failures, self._settle_delay)
         kind = MeasuringExecutor if measuring else Executor
-        executor = kind(handlers, store, settings, policies, leases, settlements, reachability, metrics, failures)
+        executor = kind(store, settings, policies, leases, settlements, reachability, metrics, failures)
         health = self._health_server(reachability) if settings.health_port else None
         keeper = Keeper(
             store.clone(),
@@ -183,6 +187,12 @@ class Worker:
         ]
         keeper.start()
         stack.push_async_callback(keeper.stop)
+        stack.callback(executor.close)
+        lifespans = Lifespans(self._app.dependencies)
+        if not await self._before_stop(lifespans.open()):
+            return Ending()
+        stack.push_async_callback(lifespans.close, CLOSE_SECONDS)
+        executor.serve(self._app, lifespans.values)
         await self._first_look(policies, reachability)
         log.info(
             "worker %s runs %d handler(s) on %s, %d at a time",
@@ -200,9 +210,27 @@ class Worker:
             await self._stop.wait()
         finally:
             # Also when run() is cancelled: then there is no grace.
-            winding_down = asyncio.create_task(self._wind_down(claims, claiming, executor, settlements, beside))
+            winding_down = asyncio.create_task(
+                self._wind_down(claims, claiming, executor, settlements, lifespans, beside)
+            )
             ending = await self._to_its_end(winding_down)
         return ending
+
+    async def _before_stop(self, starting: Coroutine[Any, Any, None]) -> bool:
+        """Await a part of the start; False, with it cancelled, if the end is asked for meanwhile."""
+        task = asyncio.create_task(starting)
+        stop = asyncio.create_task(self._stop.wait())
+        try:
+            await asyncio.wait([task, stop], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stop.cancel()
+            if not task.done():
+                task.cancel()
+                await asyncio.wait([task])
+        if task.cancelled():
+            return False
+        task.result()
+        return True
 
     def _clone(self, stack: AsyncExitStack) -> Store:
         clone = self._store.clone()
@@ -246,9 +274,10 @@ class Worker:
         claiming: asyncio.Task[None],
         executor: Executor,
         settlements: Settlements,
+        lifespans: Lifespans,
         beside: list[asyncio.Task[None]],
     ) -> Ending:
-        began = time.monotonic()
+        grace_ends = time.monotonic() + self._settings.grace_seconds
         waiting_and_ticking = asyncio.create_task(cancel_all(beside))
         executor.hand_back_waiting()
         settlements.hurry()
@@ -259,10 +288,12 @@ class Worker:
         if executor.running:
             log.info("stopping: %d handler(s) still run", len(executor.running))
         if self._stop.is_set():
-            grace = max(0.0, self._settings.grace_seconds - (time.monotonic() - began))
-            await executor.finish(grace, self._stop_now)
+            await executor.finish(max(0.0, grace_ends - time.monotonic()), self._stop_now)
         abandoned = await executor.interrupt(INTERRUPT_SECONDS) if executor.running else 0
+        grace_left = 0.0 if self._stop_now.is_set() else max(0.0, grace_ends - time.monotonic())
+        closing = asyncio.create_task(lifespans.close(grace_left + DRAIN_SECONDS))
         unconfirmed = await settlements.drain(DRAIN_SECONDS)
+        await closing
         await asyncio.wait([leaving], timeout=LEAVE_SECONDS)
         await cancel_all([leaving])
         if abandoned:
@@ -310,8 +341,9 @@ class Worker:
             return Health(ok, {name: round(seconds, 1) for name, seconds in facts.items()})
 
         def ready() -> Health:
-            ok = reachability.ready() and not self._stop.is_set()
-            return Health(ok, {"store_reachable": reachability.ready(), "stopping": self._stop.is_set()})
+            started, reachable, stopping = self.started.is_set(), reachability.ready(), self._stop.is_set()
+            facts = {"started": started, "store_reachable": reachable, "stopping": stopping}
+            return Health(started and reachable and not stopping, {**facts})
 
         settings, metrics = self._settings, self._metrics
         pages = {"/metrics": metrics.render} if isinstance(metrics, Rendered) else {}

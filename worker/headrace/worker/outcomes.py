@@ -9,6 +9,7 @@ from traceback import StackSummary, walk_tb
 from types import TracebackType
 
 from headrace.control import Dead, Retry, Snooze
+from headrace.errors import InvalidPayload
 from headrace.job import Job
 from headrace.retry import RetryPolicy, Uniform, decide
 from headrace.worker.metrics import Outcome
@@ -58,7 +59,7 @@ def after_error(
     """Decide what follows a handler that raised ``error``; ``server_now`` is the store's time in ms."""
     if isinstance(error, Snooze):
         return HandedBack(error.delay_ms(server_now), "snoozed", "snoozed")
-    if isinstance(error, Dead):
+    if isinstance(error, Dead | InvalidPayload):
         return Failed(None, str(error)[:MAX_ERROR_CHARS], "dead")
     decision = decide(policy, job.attempt + 1, max_retries=job.max_retries, uniform=uniform)
     delay_ms = decision.delay_ms

@@ -6,8 +6,8 @@ import logging
 import time
 from collections.abc import Callable
 
-from headrace.app import Handler
 from headrace.errors import TopologyUnreadable
+from headrace.handler import Handler
 from headrace.job import Job
 from headrace.retry import RetryPolicy
 from headrace.settings import QueueSettings

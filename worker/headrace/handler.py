@@ -1,0 +1,62 @@
+"""A registered handler, and what is refused when one is registered."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.arguments import NO_ARGUMENTS, Arguments, handler_arguments
+from headrace.errors import InvalidInput
+from headrace.job import MAX_TIMEOUT_MS
+from headrace.retry import RetryPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class Handler:
+    """A registered handler; ``timeout_ms`` and ``retry`` are None where it follows the queue or the worker."""
+
+    type: str
+    call: Callable[..., Any]
+    is_async: bool
+    timeout_ms: int | None = None
+    retry: RetryPolicy | None = None
+    arguments: Arguments = NO_ARGUMENTS
+
+
+def make_handler(
+    type: str,
+    function: Callable[..., Any],
+    timeout: float | None,
+    retry: RetryPolicy | None,
+    dependencies: Mapping[str, Any],
+    names: Mapping[str, Any],
+) -> Handler:
+    """Check everything and return the handler. Raises InvalidInput.
+
+    ``dependencies``: the type of each dependency's value, by its name. ``names``: what annotations may name beside the
+    globals of the function.
+    """
+    if not isinstance(type, str) or not 1 <= len(type.encode()) <= 255:
+        raise InvalidInput("type", f"{type!r} is not a job type", "give 1 to 255 bytes of text")
+    if not callable(function):
+        raise InvalidInput("handler", f"of {type!r} is not callable", "decorate a function")
+    timeout_ms = _timeout_ms(type, timeout)
+    kind = function if inspect.isroutine(function) else getattr(function, "__call__", function)  # noqa: B004
+    if inspect.isgeneratorfunction(kind) or inspect.isasyncgenfunction(kind):
+        raise InvalidInput("handler", f"of {type!r} is a generator", "use a function without yield")
+    is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(kind)
+    arguments = handler_arguments(repr(type), function, dependencies, names)
+    return Handler(type, function, is_async, timeout_ms, retry, arguments)
+
+
+def _timeout_ms(type: str, timeout: float | None) -> int | None:
+    if timeout is None:
+        return None
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float):
+        raise InvalidInput("timeout", f"of {type!r} is {timeout!r}", "give a number of seconds")
+    timeout_ms = round(timeout * 1000)
+    if not 1 <= timeout_ms <= MAX_TIMEOUT_MS:
+        raise InvalidInput("timeout", f"of {type!r} is {timeout} s", f"give 0.001 to {MAX_TIMEOUT_MS // 1000} s")
+    return timeout_ms
