@@ -22,8 +22,7 @@ from dataclasses import is_dataclass
 from typing import Any
 
 import msgpack
-from pydantic import BaseModel
-from pydantic_core import to_jsonable_python
+from pydantic import BaseModel, TypeAdapter
 
 from headrace.errors import InvalidInput, PayloadTooLarge
 from headrace.ids import decode_id
@@ -39,12 +38,13 @@ _BODY = struct.Struct(">BBIHBB")
 _RECORD = struct.Struct(">QQBBIHBB")
 _SIZE = struct.Struct(">H")
 _TIMES_SIZE = _RECORD.size - _BODY.size
+_any: TypeAdapter[Any] = TypeAdapter(Any)
 
 
 def _plain(value: object) -> Any:
     """Return a model as JSON values, under the names that reading it back asks for."""
     if isinstance(value, BaseModel) or (is_dataclass(value) and not isinstance(value, type)):
-        return to_jsonable_python(value, by_alias=True)
+        return _any.dump_python(value, mode="json", by_alias=True)
     raise TypeError(f"{type(value).__name__} is no JSON value, model or dataclass")
 
 
