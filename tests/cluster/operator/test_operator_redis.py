@@ -12,7 +12,7 @@ from headrace.topology import Topology, Version
 from tests.cluster.cluster import LocalCluster
 from tests.cluster.operator import jobs
 from tests.cluster.operator.process import OperatorProcess
-from tests.cluster.operator.queues import Queues, idle_workers
+from tests.cluster.operator.queues import Queues, idle_workers, workers
 from tests.cluster.ports import free_ports
 from tests.services.redis import RedisServer
 
@@ -252,3 +252,41 @@ def test_another_redis_behind_the_connection_is_not_used_before_it_is_accepted(
     assert jobs.known_topology(own_redis.url, name).active == 2
     assert jobs.known_topology(redis.url, name).active == 1
     assert queues.condition("mail", "DataLoss")["status"] == "False"
+
+
+def test_E16_rotated_credentials_are_used_by_operator_and_workers_without_a_restart(
+    queues: Queues, own_redis: RedisServer
+) -> None:
+    name = queues.queue_name("mail")
+
+    def url(user: str) -> str:
+        return own_redis.url.replace("redis://", f"redis://{user}:secret-of-{user}@")
+
+    def asked_last(user: str) -> set[str]:
+        """The commands that connections of a user have sent last."""
+        return {client["cmd"] for client in admin.client_list() if client["user"] == user}
+
+    with redis_client.Redis.from_url(own_redis.url, decode_responses=True) as admin:
+        for user in ("before", "after"):
+            admin.acl_setuser(user, enabled=True, passwords=f"+secret-of-{user}", keys="*", commands=["+@all"])
+        queues.secret(url("before"))
+        queues.apply("mail", workers=workers())
+        queues.wait("mail", "WorkersAvailable", "True", "Available", deadline=60)
+        (pod,) = queues.cluster.pods(queues.namespace)
+        jobs.put(own_redis.url, name, ["old-1", "old-2"])
+        queues.cluster.wait_for(lambda: len(jobs.runs(own_redis.url, name)) == 2, what="the first jobs ran")
+
+        queues.secret(url("after"))
+        queues.cluster.wait_for(lambda: "bzpopmin" in asked_last("after"), deadline=120, what="the worker went over")
+        admin.acl_deluser("before")
+        jobs.put(own_redis.url, name, ["new-1", "new-2"])
+        queues.patch("mail", timeoutSeconds=61)
+        queues.cluster.wait_for(
+            lambda: jobs.known_topology(own_redis.url, name).settings.timeout_ms == 61_000, what="the operator works"
+        )
+        expected = {f"{job}@v1": 1 for job in ("old-1", "old-2", "new-1", "new-2")}
+        queues.cluster.wait_for(lambda: jobs.runs(own_redis.url, name) == expected, what="all jobs ran once")
+        (same,) = queues.cluster.pods(queues.namespace)
+    assert same["metadata"]["uid"] == pod["metadata"]["uid"]
+    assert [each["restartCount"] for each in same["status"]["containerStatuses"]] == [0]
+    queues.wait("mail")

@@ -14,9 +14,13 @@ from headrace.control import Dead
 app = App()
 
 
-@cache
+_connected = cache(redis.Redis.from_url)
+
+
 def connection() -> redis.Redis:
-    return redis.Redis.from_url(ConnectionSettings().store_url())
+    """A client for the URL as it is now: the file that holds it may change."""
+    client: redis.Redis = _connected(ConnectionSettings().store_url())
+    return client
 
 
 later_app = App()
