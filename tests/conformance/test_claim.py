@@ -144,7 +144,7 @@ async def test_a_partition_that_holds_nothing_for_ever_is_gone(store: Store) -> 
     await assert_gone()
 
 
-async def test_V14_resume_returns_the_batch_of_a_lost_reply(store: Store, advance: Advance) -> None:
+async def test_V14_M4_resume_returns_the_batch_of_a_lost_reply(store: Store, advance: Advance) -> None:
     await created(store)
     await enqueue(store, "a", "b", "c")
     worker = Worker(store)

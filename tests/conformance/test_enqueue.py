@@ -118,7 +118,7 @@ async def test_J9_the_same_call_again_changes_nothing_even_if_the_job_ran(store:
     assert await sizes(store) == {}
 
 
-async def test_a_finished_or_dead_id_may_be_enqueued_again(store: Store) -> None:
+async def test_QI1_a_finished_or_dead_id_may_be_enqueued_again(store: Store) -> None:
     await created(store)
     worker = Worker(store)
     await enqueue(store, "done", "dead")

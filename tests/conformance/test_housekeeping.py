@@ -33,7 +33,7 @@ async def test_V20_recovery_is_bounded_and_counts_what_it_did(store: Store, adva
     assert await sizes(store) == {"ready": MAX_RECOVER + 10, "leased": 1}
 
 
-async def test_promotion_is_bounded_and_counts_what_it_did(store: Store, advance: Advance) -> None:
+async def test_QC5_promotion_is_bounded_and_counts_what_it_did(store: Store, advance: Advance) -> None:
     await created(store)
     await enqueue(store, *(new(f"job-{n}", when=-20) for n in range(MAX_PROMOTE)))
     await enqueue(store, *(new(f"more-{n}", when=-20) for n in range(10)), new("later", when=-LONG_MS))

@@ -97,7 +97,7 @@ async def test_the_holder_is_accepted_after_the_lease_ended_until_it_is_recovere
     assert await sizes(store) == {"retry": 1, "ready": 1, "leased": 1}
 
 
-async def test_J2_the_ack_of_a_lost_lease_is_refused_and_the_new_holders_accepted(
+async def test_J2_M20_the_ack_of_a_lost_lease_is_refused_and_the_new_holders_accepted(
     store: Store, advance: Advance
 ) -> None:
     await created(store)

@@ -8,7 +8,8 @@ import pytest
 
 from headrace.errors import HeadraceError, StoreUnavailable
 from headrace.lifecycle import promote
-from headrace.producer import MAX_SETTLES, Producer
+from headrace.placement import MAX_SETTLES
+from headrace.producer import Producer
 from headrace.stores.base import Accepted, Moved, NewJob, PartitionState, Store
 from headrace.topology import PartitionRef, Topology
 from tests.conformance.steps import QUEUE, Worker, counts, created, ids, ref, settled

@@ -48,6 +48,17 @@ class RedisSetups:
         servers.start()
         return servers
 
+    def keys(self, setup: str, prefix: str) -> dict[str, int]:
+        """Return the keys under a prefix, on whatever primary, with their time to live in ms (-1: for ever)."""
+        primaries = {"cluster": lambda: self.cluster.masters, "sentinel": lambda: [self.sentinel.primary]}
+        flavour: Flavour = "redis" if setup == "redis" else "valkey"
+        found: dict[str, int] = {}
+        for server in primaries.get(setup, lambda: [self._servers.get(flavour)])():
+            with server.client() as client:
+                for name in client.scan_iter(match=f"{{{prefix}*", count=1000):
+                    found[name.decode()] = client.pttl(name)
+        return found
+
     def close(self) -> None:
         """End what was started here. The single servers are their owner's."""
         self._started.close()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from uuid import UUID, uuid4
 
@@ -125,3 +127,37 @@ def test_generated_ids_are_uuids_in_the_order_of_their_making() -> None:
 def test_a_uuid_of_any_version_routes_by_its_text() -> None:
     text = str(uuid4())
     assert partition_of(text, 1024) == partition_of(decode_id(encode_id(text)), 1024)
+
+
+_MAKES_IDS = """
+import os, sys
+from concurrent.futures import ThreadPoolExecutor
+from headrace.ids import new_id
+
+def ids_of_threads():
+    with ThreadPoolExecutor(4) as threads:
+        return [made for part in threads.map(lambda _: [new_id() for _ in range(1500)], range(4)) for made in part]
+
+new_id()  # whatever it remembers is there when it forks
+pipes = []
+for _ in range(3):
+    read, write = os.pipe()
+    if os.fork() == 0:
+        with os.fdopen(write, "w") as told:
+            told.write(" ".join(ids_of_threads()))
+        os._exit(0)
+    os.close(write)
+    pipes.append(read)
+for read in pipes:
+    with os.fdopen(read) as heard:
+        print(heard.read())
+print(*ids_of_threads())
+"""
+
+
+def test_M17_ids_are_unique_under_threads_forks_and_processes() -> None:
+    running = [subprocess.Popen([sys.executable, "-c", _MAKES_IDS], stdout=subprocess.PIPE, text=True) for _ in "ab"]
+    made = [job_id for process in running for job_id in process.communicate(timeout=120)[0].split()]
+    assert len(set(made)) == len(made) == 2 * 4 * 6000
+    # Not by their times alone: the random part differs too.
+    assert len({job_id[19:] for job_id in made}) == len(made)

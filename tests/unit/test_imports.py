@@ -14,7 +14,7 @@ LAYERS = (
     ("redis",),
     ("stores",),
     ("job_spec", "lifecycle", "rotation", "connection"),
-    ("producer",),
+    ("pending", "placement", "producer"),
     ("sync_producer", "dead_letters", "parked_jobs"),
     ("worker", "telemetry"),
     ("testing",),

@@ -138,6 +138,12 @@ def record_body(record: bytes) -> bytes:
     return record[_TIMES_SIZE:]
 
 
+def body_priority(body: bytes) -> int:
+    """Return the priority lane, 0 to 2, in a body."""
+    priority: int = _BODY.unpack_from(body)[4]
+    return priority
+
+
 def decode_record(stored_id: bytes, record: bytes, changes: bytes, *, queue: str, version: int, partition: int) -> Job:
     """Unpack a record and its changes (b"" for none) into a Job.
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from headrace.envelope import encode_body
-from headrace.errors import InvalidInput, PayloadTooLarge
+from headrace.errors import HeadraceError, InvalidInput, PayloadTooLarge
 from headrace.ids import check_id, encode_id, generate_id
-from headrace.stores.base import LANE, NewJob
+from headrace.stores.base import NewJob
+
+Priority = Literal["high", "default", "low"] | int
+PRIORITIES: dict[object, int] = {"high": 0, "default": 1, "low": 2, 0: 0, 1: 1, 2: 2}
+DEFAULT_PRIORITY = 1
 
 _LONGEST_SECONDS = 100 * 366 * 24 * 3600
 _LAST_SECOND = 253_402_300_799  # of the year 9999
@@ -28,6 +32,7 @@ class JobSpec:
     max_retries: int | None = None
     timeout: timedelta | float | None = None
     headers: dict[str, str] | None = None
+    priority: Priority | None = None
 
 
 class PackedJob(NamedTuple):
@@ -40,12 +45,14 @@ class PackedJob(NamedTuple):
 
 def pack(spec: JobSpec, max_payload_bytes: int) -> PackedJob:
     """Check and pack one job. Raises InvalidInput or PayloadTooLarge, which name the field."""
+    priority = _priority(spec.priority)
     body = encode_body(
         spec.type,
         spec.payload,
         headers=spec.headers,
         max_retries=spec.max_retries,
         timeout_ms=None if spec.timeout is None else _duration_ms("timeout", spec.timeout),
+        priority=priority,
         max_payload_bytes=max_payload_bytes,
     )
     if spec.id is None:
@@ -53,24 +60,54 @@ def pack(spec: JobSpec, max_payload_bytes: int) -> PackedJob:
     else:
         job_id = check_id(spec.id)
         stored = encode_id(job_id)
-    return PackedJob(job_id, NewJob(LANE + stored, _when(spec), body), spec.id is not None)
+    return PackedJob(job_id, NewJob(lane(priority) + stored, _when(spec), body), spec.id is not None)
 
 
 def pack_all(specs: Iterable[JobSpec], max_payload_bytes: int) -> list[PackedJob]:
     """Check and pack many jobs; errors as in `pack`, with the index of the job: ``jobs[777].delay``."""
+    packed = []
+    for each in _pack_each(specs, max_payload_bytes):
+        if isinstance(each, HeadraceError):
+            raise each
+        packed.append(each)
+    return packed
+
+
+def pack_each(specs: Iterable[JobSpec], max_payload_bytes: int) -> list[PackedJob | HeadraceError]:
+    """Check and pack many jobs; each of them, or its error as in `pack_all`.
+
+    Raises InvalidInput if ``specs`` cannot be iterated.
+    """
+    return list(_pack_each(specs, max_payload_bytes))
+
+
+def _pack_each(specs: Any, max_payload_bytes: int) -> Iterator[PackedJob | HeadraceError]:
     if not isinstance(specs, Iterable):
         raise InvalidInput("jobs", f"is a {type(specs).__name__}", "give a list of JobSpec")
-    packed = []
     for index, spec in enumerate(specs):
         if not isinstance(spec, JobSpec):
-            raise InvalidInput(f"jobs[{index}]", f"is a {type(spec).__name__}", "give a JobSpec")
+            yield InvalidInput(f"jobs[{index}]", f"is a {type(spec).__name__}", "give a JobSpec")
+            continue
         try:
-            packed.append(pack(spec, max_payload_bytes))
+            yield pack(spec, max_payload_bytes)
         except InvalidInput as error:
-            raise InvalidInput(f"jobs[{index}].{error.field}", error.problem, error.remedy) from None
+            yield InvalidInput(f"jobs[{index}].{error.field}", error.problem, error.remedy)
         except PayloadTooLarge as error:
-            raise PayloadTooLarge(error.size, error.limit, f"jobs[{index}].payload") from None
-    return packed
+            yield PayloadTooLarge(error.size, error.limit, f"jobs[{index}].payload")
+
+
+def lane(priority: int) -> bytes:
+    """Return the lane byte that keys of this priority begin with."""
+    return b"%d" % priority
+
+
+def _priority(value: object) -> int:
+    if value is None:
+        return DEFAULT_PRIORITY
+    known = PRIORITIES.get(value) if isinstance(value, str | int) and not isinstance(value, bool) else None
+    if known is None:
+        raise InvalidInput("priority", f"is {_shown(value)}", "give 'high', 'default' or 'low', or 0, 1 or 2")
+    return known
 
 
 def _duration_ms(field: str, value: timedelta | float) -> int:

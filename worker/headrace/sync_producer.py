@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from headrace.errors import HeadraceError
+from headrace.job_spec import Priority
 from headrace.producer import Enqueued, JobSpec, Producer
 from headrace.stores import open_store
 from headrace.stores.base import Store
@@ -46,6 +47,7 @@ class SyncProducer:
         max_retries: int | None = None,
         timeout: timedelta | float | None = None,
         headers: dict[str, str] | None = None,
+        priority: Priority | None = None,
     ) -> Enqueued:
         """Put one job into ``queue``; see `Producer.enqueue`."""
         return self._run(
@@ -59,12 +61,17 @@ class SyncProducer:
                 max_retries=max_retries,
                 timeout=timeout,
                 headers=headers,
+                priority=priority,
             )
         )
 
     def enqueue_many(self, queue: str, jobs: Iterable[JobSpec]) -> list[Enqueued]:
         """Put many jobs into ``queue``; see `Producer.enqueue_many`."""
         return self._run(self._producer.enqueue_many(queue, jobs))
+
+    def enqueue_each(self, queue: str, jobs: Iterable[JobSpec]) -> list[Enqueued | HeadraceError]:
+        """Put many jobs into ``queue`` and tell of each what became of it; see `Producer.enqueue_each`."""
+        return self._run(self._producer.enqueue_each(queue, jobs))
 
     def _run(self, call: Coroutine[Any, Any, T]) -> T:
         with self._lock:  # so that `close` knows of every call that was let in

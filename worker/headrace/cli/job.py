@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -39,6 +39,9 @@ def enqueue(
     run_at: Annotated[str | None, typer.Option("--run-at", help="Time, ISO 8601 with time zone.")] = None,
     max_retries: Annotated[int | None, typer.Option("--max-retries", help="Repetitions after the first run.")] = None,
     timeout: Annotated[float | None, typer.Option("--timeout", help="Longest run, seconds.")] = None,
+    priority: Annotated[
+        Literal["high", "default", "low"], typer.Option("--priority", help="Which jobs of a partition run first.")
+    ] = "default",
     output: OutputOption = Format.TABLE,
     redis_url: UrlOption = None,
     redis_url_file: UrlFileOption = None,
@@ -50,7 +53,15 @@ def enqueue(
 
     async def act(store: Store) -> Enqueued:
         return await Producer(store).enqueue(
-            queue, type, value, id=id, delay=delay, run_at=due, max_retries=max_retries, timeout=timeout
+            queue,
+            type,
+            value,
+            id=id,
+            delay=delay,
+            run_at=due,
+            max_retries=max_retries,
+            timeout=timeout,
+            priority=priority,
         )
 
     placed = with_store(chosen(redis_url, redis_url_file, prefix), act)

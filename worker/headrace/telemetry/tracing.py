@@ -19,6 +19,7 @@ from opentelemetry.trace import Link, Span, SpanKind, StatusCode, Tracer, Tracer
 from headrace.app import App, CallNext
 from headrace.context import Context
 from headrace.control import Snooze
+from headrace.errors import HeadraceError
 from headrace.producer import Enqueued, JobSpec, Producer
 from headrace.sync_producer import SyncProducer
 from headrace.telemetry.counts import BUCKETS
@@ -66,6 +67,13 @@ class TracedProducer:
             placed += await self._producer.enqueue_many(queue, _all_injected(jobs))
         return placed
 
+    async def enqueue_each(self, queue: str, jobs: Iterable[JobSpec]) -> list[Enqueued | HeadraceError]:
+        """Put many jobs into ``queue`` and tell of each what became of it; see `Producer.enqueue_each`."""
+        with self._sending.many(queue) as placed:
+            outcomes = await self._producer.enqueue_each(queue, _all_injected(jobs))
+            placed += [outcome for outcome in outcomes if isinstance(outcome, Enqueued)]
+        return outcomes
+
     async def aclose(self) -> None:
         """Close the producer."""
         await self._producer.aclose()
@@ -93,6 +101,13 @@ class TracedSyncProducer:
         with self._sending.many(queue) as placed:
             placed += self._producer.enqueue_many(queue, _all_injected(jobs))
         return placed
+
+    def enqueue_each(self, queue: str, jobs: Iterable[JobSpec]) -> list[Enqueued | HeadraceError]:
+        """Put many jobs into ``queue`` and tell of each what became of it; see `Producer.enqueue_each`."""
+        with self._sending.many(queue) as placed:
+            outcomes = self._producer.enqueue_each(queue, _all_injected(jobs))
+            placed += [outcome for outcome in outcomes if isinstance(outcome, Enqueued)]
+        return outcomes
 
     def close(self) -> None:
         """Close the producer."""
