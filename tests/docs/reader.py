@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -31,7 +32,7 @@ class Reader:
         tools = self.cluster.environment()
         return tools | {
             "PATH": os.pathsep.join([str(Path(sys.executable).parent), tools["PATH"]]),
-            "PYTHONPATH": str(self.application),
+            "PYTHONPATH": f"{self.application}{os.pathsep}{ROOT}",
             "PYTHONWARNINGS": "error",
             "PYTHONUNBUFFERED": "1",
             "HEADRACE_REDIS_URL": self.redis_url,
@@ -43,7 +44,10 @@ class Reader:
 
     def python(self, block: Block, *, timeout: float = 60) -> str:
         """Run a Python block as a program of its own."""
-        return self._run([sys.executable, "-c", self._text(block)], block, timeout)
+        with tempfile.TemporaryDirectory() as folder:
+            program = Path(folder) / "program.py"  # a file: a handler of it may run in another process
+            program.write_text(self._text(block))
+            return self._run([sys.executable, str(program)], block, timeout)
 
     def sh_until(self, block: Block, expected: str, *, timeout: float = 60) -> str:
         """Run a shell block whose last command goes on until it is stopped: stop it once it has printed ``expected``.

@@ -10,7 +10,7 @@ LIBRARY = ROOT / "worker" / "headrace"
 
 LAYERS = (
     ("context", "control", "envelope", "errors", "ids", "job", "retry", "settings", "topology"),
-    ("app", "arguments", "dependencies", "handler"),
+    ("app", "arguments", "dependencies", "handler", "location"),
     ("redis",),
     ("stores",),
     ("job_spec", "lifecycle", "rotation", "connection"),

@@ -42,8 +42,8 @@ class App:
         @app.handler("send-email")
         async def send_email(ctx, payload): ...
 
-    A handler is an ``async def``, which runs in the worker's event loop, or a plain function, which runs in a thread.
-    Register everything before a worker starts: afterwards it is refused.
+    A handler is an ``async def``, which runs in the worker's event loop, or a plain function, which runs in a thread;
+    or one of either kind in a process of its own. Register everything before a worker starts: afterwards it is refused.
     """
 
     def __init__(self) -> None:
@@ -53,7 +53,9 @@ class App:
         self._lock = Lock()
         self._frozen = False
 
-    def handler(self, type: str, *, timeout: float | None = None, retry: RetryPolicy | None = None) -> Callable[[F], F]:
+    def handler(
+        self, type: str, *, timeout: float | None = None, retry: RetryPolicy | None = None, process: bool = False
+    ) -> Callable[[F], F]:
         """Register the decorated function, called as ``function(ctx, payload)``, for jobs of ``type``.
 
         An annotation of ``payload`` is checked before each call, and what it makes of the payload is passed on: a
@@ -61,6 +63,9 @@ class App:
         once. Further parameters are dependencies (see `dependency`), found by name or else by type.
 
         ``timeout`` (seconds) and ``retry`` are defaults for jobs without a value of their own in queues without one.
+        ``process``: the function, async or not, runs in a process of its own, which is killed at the time-out; its
+        module is imported there, and it takes no dependencies.
+
         Raises InvalidInput: a second handler of the type, a function that cannot be called so, an annotation that
         cannot be checked, a value out of range, or a worker that runs already.
         """
@@ -73,7 +78,7 @@ class App:
 
         def register(function: F) -> F:
             types = {each.name: each.type for each in self._dependencies.values()}
-            handler = make_handler(type, function, timeout, retry, types, sys._getframe(1).f_locals)
+            handler = make_handler(type, function, timeout, retry, types, sys._getframe(1).f_locals, process=process)
             with self._open("type", type):
                 if type in self._handlers:
                     raise InvalidInput("type", f"{type!r} has a handler already", "register one handler for each type")

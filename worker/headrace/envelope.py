@@ -70,15 +70,7 @@ def encode_body(
     Raises InvalidInput (field ``type``, ``payload``, ``max_retries``, ``timeout`` or ``headers``) or PayloadTooLarge.
     """
     name = _type_name(type)
-    if isinstance(payload, bytes | bytearray | memoryview):
-        flags, data = RAW_PAYLOAD, bytes(payload)
-    else:
-        try:
-            flags, data = 0, _json(payload).encode()
-        except (TypeError, ValueError, RecursionError) as error:
-            raise InvalidInput(
-                "payload", f"cannot be written as JSON ({error})", "give JSON values, a model or bytes"
-            ) from None
+    raw, data = encode_payload(payload)
     if len(data) > max_payload_bytes:
         raise PayloadTooLarge(len(data), max_payload_bytes)
     if max_retries is not None and not (_is_whole(max_retries) and 0 <= max_retries <= MAX_RETRIES):
@@ -88,13 +80,25 @@ def encode_body(
     extras = b"" if headers is None else _pack_headers(headers)
     head = _BODY.pack(
         FORMAT,
-        flags,
+        RAW_PAYLOAD if raw else 0,
         timeout_ms or 0,
         UNSET_RETRIES if max_retries is None else max_retries,
         priority,
         len(name),
     )
     return b"".join((head, name, _SIZE.pack(len(extras)), extras, data))
+
+
+def encode_payload(payload: Any) -> tuple[bool, bytes]:
+    """Return a payload as stored, and whether it is raw bytes and not JSON. Raises InvalidInput."""
+    if isinstance(payload, bytes | bytearray | memoryview):
+        return True, bytes(payload)
+    try:
+        return False, _json(payload).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidInput(
+            "payload", f"cannot be written as JSON ({error})", "give JSON values, a model or bytes"
+        ) from None
 
 
 def _type_name(type: str) -> bytes:

@@ -170,6 +170,33 @@ class InvalidPayload(HeadraceError):
         told = ", ".join(f"{path} ({code})" for path, code in fields)
         super().__init__(f"invalid payload: {told}{f' and {more} more' if more else ''}")
         self.fields = tuple(fields)
+        self.more = more
+
+
+class ProcessFailed(HeadraceError):
+    """A process for handlers could not be started."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(f"a process for handlers {problem}")
+
+
+class ProcessDied(HeadraceError):
+    """The process of a handler ended while it ran: the run has failed, and no other run is concerned.
+
+    ``exit_code``: 128 + its number for a signal, whose name is ``signal``. ``out_of_memory``: the kernel killed it
+    because the memory of the container ran out.
+    """
+
+    def __init__(self, how: str, exit_code: int, signal: str = "", *, out_of_memory: bool = False) -> None:
+        super().__init__(f"the process of its handler {how}")
+        self.how = how
+        self.exit_code = exit_code
+        self.signal = signal
+        self.out_of_memory = out_of_memory
+
+
+class RaisedInProcess(HeadraceError):
+    """A handler raised this in a process of its own; the text is type, message and last frames, as they were there."""
 
 
 class DependencyFailed(HeadraceError):

@@ -10,6 +10,7 @@ from typing import Any
 from headrace.arguments import NO_ARGUMENTS, Arguments, handler_arguments
 from headrace.errors import InvalidInput
 from headrace.job import MAX_TIMEOUT_MS
+from headrace.location import locate
 from headrace.retry import RetryPolicy
 
 
@@ -23,6 +24,12 @@ class Handler:
     timeout_ms: int | None = None
     retry: RetryPolicy | None = None
     arguments: Arguments = NO_ARGUMENTS
+    process: bool = False
+
+    @property
+    def in_thread(self) -> bool:
+        """Whether it is a plain function that runs in a thread, where nothing can interrupt it."""
+        return not self.is_async and not self.process
 
 
 def make_handler(
@@ -32,6 +39,8 @@ def make_handler(
     retry: RetryPolicy | None,
     dependencies: Mapping[str, Any],
     names: Mapping[str, Any],
+    *,
+    process: bool = False,
 ) -> Handler:
     """Check everything and return the handler. Raises InvalidInput.
 
@@ -48,7 +57,15 @@ def make_handler(
         raise InvalidInput("handler", f"of {type!r} is a generator", "use a function without yield")
     is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(kind)
     arguments = handler_arguments(repr(type), function, dependencies, names)
-    return Handler(type, function, is_async, timeout_ms, retry, arguments)
+    if process:
+        locate(repr(type), function)
+        if arguments.injected:
+            raise InvalidInput(
+                next(iter(arguments.injected)),
+                f"of {type!r} is a dependency, which lives in the worker and cannot be given to another process",
+                "let the function or its module make what it needs",
+            )
+    return Handler(type, function, is_async, timeout_ms, retry, arguments, process)
 
 
 def _timeout_ms(type: str, timeout: float | None) -> int | None:

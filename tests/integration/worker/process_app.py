@@ -46,3 +46,13 @@ def ignore_everything(ctx: Context, payload: Any) -> None:
     note(ctx, "began")
     while True:
         time.sleep(1)
+
+
+@app.handler("devour")
+async def take_memory(ctx: Context, payload: Any) -> None:
+    """Take memory until the kernel says no, unless the file go-<worker> is there."""
+    note(ctx, "began")
+    taken = []
+    while not (FOLDER / f"go-{WORKER}").exists():
+        taken.append(os.urandom(8 << 20))
+    note(ctx, "ended")

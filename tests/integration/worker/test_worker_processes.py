@@ -212,7 +212,7 @@ async def test_a_second_signal_ends_a_worker_at_once(store: Store, start: Start,
 async def test_QG2_J17_the_documented_plain_handler_that_returns_at_SIGTERM_is_handed_back(
     store: Store, start: Start, tmp_path: Path
 ) -> None:
-    page = next(block for block in blocks(ROOT / "docs" / "worker.md") if "ctx.cancelled" in block.text)
+    page = next(block for block in blocks(ROOT / "docs" / "handlers.md") if "ctx.cancelled" in block.text)
     (tmp_path / "documented.py").write_text(page.text)
     producer = await queue(store)
     await put(producer, "report", [{"pages": 1000}], timeout=3600)

@@ -42,6 +42,8 @@ class JsonFormatter(logging.Formatter):
         found |= {name: value for name, value in vars(record).items() if name not in _STANDARD and name not in found}
         if record.exc_info and record.exc_info[0] is not None:
             found["error"] = self.formatException(record.exc_info)
+        elif record.exc_text:
+            found["error"] = record.exc_text
         if record.stack_info:
             found["stack"] = record.stack_info
         return json.dumps(found, default=str, ensure_ascii=False)

@@ -1,7 +1,7 @@
 """How a handler is called: whatever is around it is put together once, when the worker starts.
 
-From the outside in: middleware, the change of place (a thread), the check of the payload, the function itself with its
-dependencies. Where none of it is registered, the function itself is what a run awaits.
+From the outside in: middleware, the change of place (thread or process), the check of the payload, the function itself
+with its dependencies. Where none of it is registered, the function itself is what a run awaits.
 """
 
 from __future__ import annotations
@@ -9,34 +9,55 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Executor as Pool
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from headrace.app import App, Middleware
 from headrace.context import Context
+from headrace.errors import ProcessFailed
 from headrace.handler import Handler
 from headrace.worker.leases import Execution
+from headrace.worker.processes import ProcessPool
+from headrace.worker.processes.messages import packed_job, packed_value
+from headrace.worker.processes.process import DiedIdle
 
 Call = Callable[[Any, Any], Any]
 
 
-def composed(app: App, values: Mapping[str, Any], threads: Pool) -> dict[str, Handler]:
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where handlers run beside the event loop.
+
+    ``suspend`` and ``begin`` stop the clock of a run while a process is started for it, and start it.
+    """
+
+    threads: Pool
+    processes: ProcessPool | None
+    suspend: Callable[[Execution], None]
+    begin: Callable[[Execution], None]
+
+
+def composed(app: App, values: Mapping[str, Any], places: Places) -> dict[str, Handler]:
     """Return the handlers by type, each ``call`` to be awaited as ``call(execution, payload)``.
 
     ``values``: the dependencies by name.
     """
-    return {type: _composed(handler, app.middlewares, values, threads) for type, handler in app.handlers.items()}
+    return {type: replace(each, call=_composed(each, app, values, places)) for type, each in app.handlers.items()}
 
 
-def _composed(handler: Handler, middlewares: Sequence[Middleware], values: Mapping[str, Any], threads: Pool) -> Handler:
-    call = _bound(handler, values)
-    if not handler.is_async:
-        call = _in_thread(call, threads)
-    for middleware in reversed(middlewares):
+def _composed(handler: Handler, app: App, values: Mapping[str, Any], places: Places) -> Call:
+    processes = places.processes
+    if handler.process and processes is not None:
+        call = _in_process(processes, processes.numbers[handler.type])
+    elif handler.is_async:
+        call = _bound(handler, values)
+    else:
+        call = _in_thread(_bound(handler, values), places.threads)
+    for middleware in reversed(app.middlewares):
         call = _around(middleware, call)
-    return replace(handler, call=call)
+    return _with_process(call, processes, places) if handler.process and processes is not None else call
 
 
 def _bound(handler: Handler, values: Mapping[str, Any]) -> Call:
@@ -98,3 +119,40 @@ def _call_plain(call: Call, ctx: Context, payload: Any) -> tuple[BaseException |
         wrong = "the handler returned a coroutine and is not an async def; register the async def itself"
         return TypeError(wrong), None
     return None, returned
+
+
+# ---- handlers in processes -------------------------------------------------------------------------------------------
+
+MAX_PROCESSES = 3
+"""Processes that may die one after the other before they have taken one call."""
+
+
+def _with_process(call: Call, processes: ProcessPool, places: Places) -> Call:
+    """Have a process first, so that the time which it takes to start is not the run's."""
+
+    async def run(ctx: Execution, payload: Any) -> Any:
+        if not processes.has_idle:
+            places.suspend(ctx)
+        ctx.process = await processes.acquire()
+        try:
+            places.begin(ctx)
+            return await call(ctx, payload)
+        finally:
+            processes.release(ctx.process)
+
+    return run
+
+
+def _in_process(processes: ProcessPool, number: int) -> Call:
+    async def run(ctx: Execution, payload: Any) -> Any:
+        job = packed_job(ctx.batch.ref, ctx.claimed)
+        changed = None if payload is ctx.job.payload else packed_value(payload)
+        for _ in range(MAX_PROCESSES):
+            try:
+                return await ctx.process.call(number, job, changed, ctx)
+            except DiedIdle:
+                processes.release(ctx.process)
+                ctx.process = await processes.acquire()
+        raise ProcessFailed("ended before it took the call, several times")
+
+    return run

@@ -18,7 +18,7 @@ from headrace.handler import Handler
 from headrace.ids import decode_id
 from headrace.job import Job
 from headrace.stores.base import Claim, Claimed, Settled, Store
-from headrace.worker.calls import composed
+from headrace.worker.calls import Places, composed
 from headrace.worker.cancellation import cancel_all
 from headrace.worker.deadlines import Deadlines
 from headrace.worker.failures import FailureLog
@@ -34,11 +34,14 @@ from headrace.worker.outcomes import (
     undecodable,
 )
 from headrace.worker.policies import Policies
+from headrace.worker.processes import ProcessPool
 from headrace.worker.repeats import Repeats
 from headrace.worker.settings import WorkerSettings
 from headrace.worker.settlements import Settlements
 
 log = logging.getLogger("headrace.worker")
+
+_NEVER = float("inf")
 
 
 class Executor:
@@ -60,6 +63,7 @@ class Executor:
         failures: FailureLog,
     ) -> None:
         self._handlers: Mapping[str, Handler] = {}
+        self._processes: ProcessPool | None = None
         self._store = store
         self._slots = settings.concurrency
         self._grace = settings.timeout_grace_ms / 1000
@@ -81,9 +85,13 @@ class Executor:
         self.on_free: Callable[[], None] | None = None
         """Called once when a slot becomes free; whoever waits for slots sets it again."""
 
-    def serve(self, app: App, dependencies: Mapping[str, Any]) -> None:
-        """Take the handlers of an app, and the dependencies that they share by name; before the first jobs come."""
-        self._handlers = composed(app, dependencies, self._threads)
+    def serve(self, app: App, dependencies: Mapping[str, Any], processes: ProcessPool | None) -> None:
+        """Take the handlers of an app, and the dependencies that they share by name; before the first jobs come.
+
+        ``processes``: open, unless no handler needs one.
+        """
+        self._processes = processes
+        self._handlers = composed(app, dependencies, Places(self._threads, processes, self._suspend, self._begin))
 
     @property
     def occupied(self) -> int:
@@ -122,6 +130,8 @@ class Executor:
                 continue
             timeout_ms = self._policies.timeout_ms(queue, job, handler)
             execution = batch.open[claimed.key] = Execution(job, batch, settled, handler, timeout_ms)
+            if handler.process:
+                execution.claimed = claimed
             ready.append(execution)
         self._leases.add(batch)
         kept = 0 if self._stopping else len(ready) if places is None else places
@@ -164,6 +174,14 @@ class Executor:
         if deadline < self._deadlines.next:
             self._deadlines.arm(deadline)
         execution.task = self._loop.create_task(self._run(execution, execution.handler))
+
+    def _suspend(self, execution: Execution) -> None:
+        execution.deadline = execution.check_at = _NEVER
+
+    def _begin(self, execution: Execution) -> None:
+        execution.deadline = execution.check_at = deadline = time.monotonic() + execution.timeout_ms / 1000
+        if deadline < self._deadlines.next:
+            self._deadlines.arm(deadline)
 
     async def _run(self, execution: Execution, handler: Handler) -> None:
         enter(execution)
@@ -284,10 +302,10 @@ class Executor:
     # ---- time-outs --------------------------------------------------------------------------------------------------
 
     def _expired(self, execution: Execution, now: float) -> None:
-        execution.check_at = float("inf")
+        execution.check_at = _NEVER
         if execution.lost or execution.state != State.RUNNING:
             return
-        plain = not execution.handler.is_async
+        plain = execution.handler.in_thread
         if execution.ending == EndReason.NONE:
             self._tell_to_end(execution, EndReason.TIMEOUT)
             if not plain:
@@ -360,10 +378,12 @@ class Executor:
                 continue
             await ended
 
-    def close(self) -> None:
-        """Stop the timers and let the threads end."""
+    async def close(self) -> None:
+        """Stop the timers, end the processes, and let the threads end. Idempotent."""
         self._deadlines.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
+        if self._processes is not None:
+            await self._processes.close()
 
 
 def _not_called(ctx: Context, payload: Any) -> None:

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.context import Context
 from headrace.job import Job
-from headrace.stores.base import Settled
+from headrace.stores.base import Claimed, Settled
 from headrace.topology import PartitionRef
 
 if TYPE_CHECKING:
     from headrace.handler import Handler
+    from headrace.worker.processes.process import HandlerProcess
     from headrace.worker.settlements import Outbox
 
 
@@ -72,9 +73,11 @@ class Execution(Context):
     __slots__ = (
         "batch",
         "check_at",
+        "claimed",
         "ended_at",
         "ending",
         "handler",
+        "process",
         "resent",
         "settled",
         "state",
@@ -83,6 +86,9 @@ class Execution(Context):
         "unaware",
     )
 
+    claimed: Claimed
+    process: HandlerProcess
+    """Both are there only where the handler runs in a process."""
     unaware: bool
     """Set where the code was told to end and could not notice: it was in a thread."""
 

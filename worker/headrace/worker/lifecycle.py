@@ -28,6 +28,7 @@ from headrace.worker.metrics import Metrics, NoMetrics, Readings, Rendered
 from headrace.worker.outage import Reachability
 from headrace.worker.parking import Unparker
 from headrace.worker.policies import Policies
+from headrace.worker.processes import ProcessPool
 from headrace.worker.restarts import keep_going
 from headrace.worker.settings import WorkerSettings
 from headrace.worker.settlements import POOL_SECONDS, Settlements
@@ -102,7 +103,7 @@ class Worker:
         """Work until `stop`. ``handle_signals``: SIGTERM and SIGINT ask for the end, a second one means at once.
 
         Cancelled, it ends without grace, within seconds. Raises UnsupportedServer if the store's server is too old, and
-        DependencyFailed if something that the handlers need cannot be made.
+        DependencyFailed or ProcessFailed if something that the handlers need cannot be made.
         """
         if self._ran:
             raise RuntimeError("a Worker runs once; make a new one")
@@ -187,12 +188,15 @@ class Worker:
         ]
         keeper.start()
         stack.push_async_callback(keeper.stop)
-        stack.callback(executor.close)
+        stack.push_async_callback(executor.close)
         lifespans = Lifespans(self._app.dependencies)
         if not await self._before_stop(lifespans.open()):
             return Ending()
         stack.push_async_callback(lifespans.close, CLOSE_SECONDS)
-        executor.serve(self._app, lifespans.values)
+        processes = ProcessPool(handlers) if any(handler.process for handler in handlers.values()) else None
+        if processes is not None and not await self._before_stop(processes.open()):
+            return Ending()
+        executor.serve(self._app, lifespans.values, processes)
         await self._first_look(policies, reachability)
         log.info(
             "worker %s runs %d handler(s) on %s, %d at a time",
@@ -292,8 +296,9 @@ class Worker:
         abandoned = await executor.interrupt(INTERRUPT_SECONDS) if executor.running else 0
         grace_left = 0.0 if self._stop_now.is_set() else max(0.0, grace_ends - time.monotonic())
         closing = asyncio.create_task(lifespans.close(grace_left + DRAIN_SECONDS))
+        ending_processes = asyncio.create_task(executor.close())
         unconfirmed = await settlements.drain(DRAIN_SECONDS)
-        await closing
+        await asyncio.gather(closing, ending_processes)
         await asyncio.wait([leaving], timeout=LEAVE_SECONDS)
         await cancel_all([leaving])
         if abandoned:

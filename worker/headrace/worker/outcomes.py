@@ -9,7 +9,7 @@ from traceback import StackSummary, walk_tb
 from types import TracebackType
 
 from headrace.control import Dead, Retry, Snooze
-from headrace.errors import InvalidPayload
+from headrace.errors import InvalidPayload, ProcessDied, RaisedInProcess
 from headrace.job import Job
 from headrace.retry import RetryPolicy, Uniform, decide
 from headrace.worker.metrics import Outcome
@@ -83,6 +83,8 @@ def undecodable(error: Exception) -> Failed:
 
 def error_text(error: BaseException) -> str:
     """Return ``Type: message`` and the last frames, at most 2,000 characters; never raises."""
+    if isinstance(error, ProcessDied | RaisedInProcess):
+        return str(error)[:MAX_ERROR_CHARS]  # that is all of it; the frames here are ours
     kind = type(error).__name__
     try:
         message = str(error)

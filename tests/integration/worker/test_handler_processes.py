@@ -1,0 +1,340 @@
+"""Handlers in processes of their own: what they are given, and that whatever ends one of them ends that run only."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import json
+import logging
+import os
+import re
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace import App, Context, InvalidInput, ProcessFailed, Worker
+from headrace.dead_letters import dead_jobs
+from headrace.job import Job
+from headrace.stores.base import Failure
+from headrace.stores.memory import MemoryStore
+from headrace.testing import TestQueue
+from headrace.worker.processes import pool
+from tests.integration.worker.process_handlers import app, plain, spreading
+from tests.integration.worker.support import QUEUE, Running, eventually, only_job, put, queue, settings, sizes, working
+
+
+@pytest.fixture
+async def store() -> MemoryStore:
+    return MemoryStore()
+
+
+def noted(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+async def dead(store: MemoryStore) -> Job:
+    (letter,) = [each async for each in dead_jobs(store, QUEUE)]
+    assert letter.job is not None
+    return letter.job
+
+
+def runs(pid: int) -> bool:
+    """Whether a process runs; one that nobody has waited for yet does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+async def test_a_handler_in_a_process_is_given_payload_headers_and_context(store: MemoryStore, tmp_path: Path) -> None:
+    producer = await queue(store, partitions=3)
+    path = tmp_path / "notes"
+    async with working(app, store) as running:
+        first = await producer.enqueue(QUEUE, "plain", {"path": str(path), "n": 1}, id="a", headers={"trace": "t"})
+        await eventually(lambda: len(noted(path)) == 1)
+        second = await producer.enqueue(QUEUE, "async", {"path": str(path), "text": "typed"}, timeout=7)
+        await producer.enqueue(QUEUE, "raw", str(path).encode())
+        await eventually(lambda: running.told.outcomes == {"succeeded": 3})
+    of = {note["payload"] if isinstance(note["payload"], str) else "plain": note for note in noted(path)}
+    assert of["plain"]["payload"] == {"path": str(path), "n": 1}
+    assert (of["plain"]["id"], of["plain"]["headers"]) == ("a", {"trace": "t"})
+    assert of["plain"]["place"] == [QUEUE, first.version, first.partition]
+    assert 0 < of["plain"]["left"] <= 30
+    assert (of["typed"]["id"], of["typed"]["attempt"]) == (second.id, 0)
+    assert 0 < of["typed"]["left"] <= 7
+    assert all(note["current"] for note in (of["plain"], of["typed"]))
+    assert repr(str(path).encode()) in of
+    assert os.getpid() not in {note["pid"] for note in noted(path)}
+
+
+async def test_QB6_a_process_is_killed_at_the_timeout_with_all_it_has_started_and_replaced(
+    store: MemoryStore, tmp_path: Path
+) -> None:
+    producer = await queue(store)
+    path = tmp_path / "notes"
+    async with working(app, store, concurrency=1) as running:
+        await put(producer, "busy", [{"path": str(path)}], timeout=1)
+        await eventually(lambda: running.told.outcomes == {"dead": 1})
+        await put(producer, "plain", [{"path": str(path)}])
+        await eventually(lambda: running.told.outcomes == {"dead": 1, "succeeded": 1})
+        job = await dead(store)
+    assert (job.last_error, job.history[-1].status) == ("timed out after 1000 ms", "timed out")
+    first, second = noted(path)
+    await eventually(lambda: not runs(first["pid"]) and not runs(first["child"]))
+    assert second["pid"] != first["pid"]
+
+
+@pytest.mark.parametrize(
+    ("how", "told"),
+    [
+        ("SIGKILL", r"was killed by SIGKILL \(exit code 137\) on emails-7, node n1"),
+        ("SIGSEGV", r"was killed by SIGSEGV \(exit code 139\) on emails-7, node n1"),
+        ("3", r"ended with exit code 3 on emails-7, node n1"),
+    ],
+)
+async def test_QH4_QA12_a_process_that_dies_fails_its_run_only_and_tells_signal_exit_code_pod_and_node(
+    store: MemoryStore,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    how: str,
+    told: str,
+) -> None:
+    monkeypatch.setenv("POD_NAME", "emails-7")
+    monkeypatch.setenv("NODE_NAME", "n1")
+    producer = await queue(store)
+    path, neighbour = tmp_path / "notes", tmp_path / "neighbour"
+    async with working(app, store) as running:
+        await put(producer, "wait", [{"path": str(neighbour)}])
+        await eventually(lambda: noted(neighbour))
+        await put(producer, "die", [{"path": str(path), "text": how}])
+        await eventually(lambda: running.told.outcomes == {"dead": 1})
+        (tmp_path / "neighbour.go").touch()
+        await eventually(lambda: running.told.outcomes == {"dead": 1, "succeeded": 1})
+        job = await dead(store)
+    assert re.fullmatch(f"the process of its handler {told}", job.last_error)
+    assert (job.attempt, job.expiries, [entry.error for entry in job.history]) == (1, 0, [job.last_error])
+    assert re.search(f"the process of the handler of 'die' {told}", caplog.text)
+    assert [note["what"] for note in noted(neighbour)] == ["began", "ended"]
+    assert len(noted(path)) == 1
+
+
+@pytest.mark.parametrize(
+    ("payload", "outcome", "told"),
+    [
+        ("value", "dead", r"ValueError: no luck\n.*process_handlers.py:\d+ in raises"),
+        ("local", "dead", r"Local: of a class that nobody else knows\n.*process_handlers.py:\d+ in raises"),
+        ("exit", "dead", r"SystemExit: 3\n.*process_handlers.py:\d+ in raises"),
+        ("dead", "dead", "there is no such address"),
+        ("retry", "dead", "the other side is busy"),
+        ("snooze", "snoozed", ""),
+    ],
+)
+async def test_what_a_handler_raises_decides_as_it_does_anywhere_else(
+    store: MemoryStore, payload: str, outcome: str, told: str
+) -> None:
+    producer = await queue(store)
+    async with working(app, store) as running:
+        await put(producer, "raise", [payload])
+        await eventually(lambda: running.told.outcomes == {outcome: 1})
+    if outcome == "dead":
+        assert re.fullmatch(told, (await dead(store)).last_error, re.DOTALL)
+    else:
+        assert await sizes(store) == {"retry": 1}
+
+
+async def test_a_payload_that_does_not_fit_is_dead_at_once_here_too(store: MemoryStore, tmp_path: Path) -> None:
+    producer = await queue(store)
+    async with working(app, store) as running:
+        await put(producer, "wait", [{"text": 1}], max_retries=5)
+        await eventually(lambda: running.told.outcomes == {"dead": 1})
+    assert (await dead(store)).last_error == "invalid payload: path (missing), text (string_type)"
+
+
+async def test_a_process_without_memory_fails_its_run_only(store: MemoryStore, tmp_path: Path) -> None:
+    """A limit that the process has itself: the handler gets a MemoryError, and the process goes on."""
+    producer = await queue(store)
+    path = tmp_path / "notes"
+    async with working(app, store, concurrency=1) as running:
+        await put(producer, "limited", [{"path": str(path)}])
+        await eventually(lambda: running.told.outcomes == {"dead": 1})
+        assert (await dead(store)).last_error.startswith("MemoryError")
+        await put(producer, "plain", [{"path": str(path)}])
+        await eventually(lambda: running.told.outcomes == {"dead": 1, "succeeded": 1})
+
+
+async def test_a_process_that_dies_between_two_calls_costs_no_run(store: MemoryStore, tmp_path: Path) -> None:
+    producer = await queue(store)
+    path = tmp_path / "notes"
+    async with working(app, store, concurrency=1) as running:
+        await put(producer, "plain", [{"path": str(path)}])
+        await eventually(lambda: running.told.outcomes == {"succeeded": 1})
+        os.kill(noted(path)[0]["pid"], signal.SIGKILL)
+        await put(producer, "plain", [{"path": str(path)}])
+        await eventually(lambda: running.told.outcomes == {"succeeded": 2})
+    first, second = noted(path)
+    assert first["pid"] != second["pid"]
+
+
+async def test_J4_a_process_whose_lease_is_lost_is_killed(store: MemoryStore, tmp_path: Path) -> None:
+    producer = await queue(store)
+    path = tmp_path / "notes"
+    async with working(app, store, lease_ms=500) as running:
+        await put(producer, "busy", [{"path": str(path)}], timeout=3600)
+        await eventually(lambda: noted(path))
+        (execution,) = running.worker._executor.running
+        key, token = execution.settled
+        await store.fail(execution.batch.ref, [Failure(key, token, None, "as if it had been taken away")])
+        await eventually(lambda: running.told.lost == 1)
+        await eventually(lambda: not runs(noted(path)[0]["pid"]))
+        await eventually(lambda: not running.worker._executor.running)
+
+
+async def test_QG1_processes_may_finish_in_the_grace_time(store: MemoryStore, tmp_path: Path) -> None:
+    producer = await queue(store)
+    path = tmp_path / "notes"
+    async with working(app, store, grace_seconds=20) as running:
+        await put(producer, "wait", [{"path": str(path)}])
+        await eventually(lambda: noted(path))
+        stopping = asyncio.create_task(running.stop())
+        (tmp_path / "notes.go").touch()
+        assert (await stopping).clean
+        assert running.told.outcomes == {"succeeded": 1}
+    assert not runs(noted(path)[0]["pid"])
+
+
+async def test_QG2_QG3_a_process_that_goes_on_is_killed_and_its_job_handed_back(
+    store: MemoryStore, tmp_path: Path
+) -> None:
+    producer = await queue(store)
+    path = tmp_path / "notes"
+    async with working(app, store, grace_seconds=0) as running:
+        await put(producer, "busy", [{"path": str(path)}], timeout=3600)
+        await eventually(lambda: noted(path))
+        assert (await running.stop()).clean
+        assert running.told.outcomes == {"interrupted": 1}
+    assert not runs(noted(path)[0]["pid"])
+    assert not runs(noted(path)[0]["child"])
+    assert (await only_job(store)).attempt == 0
+
+
+async def test_log_records_are_written_by_the_worker_with_the_job(
+    store: MemoryStore, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    producer = await queue(store)
+    with caplog.at_level(logging.INFO):
+        async with working(app, store) as running:
+            (job,) = await put(producer, "log", [None])
+            await eventually(lambda: running.told.outcomes == {"succeeded": 1})
+    records = [record for record in caplog.records if record.name == "shop.orders"]
+    assert [record.getMessage() for record in records] == ["order 7 is placed", "it went wrong"]
+    assert vars(records[0]) | {"job_id": job, "type": "log", "customer": "ada", "items": "[1, 2]"} == vars(records[0])
+    assert records[0].process != os.getpid()
+    assert "ValueError: no luck" in (records[1].exc_text or "")
+    assert capfd.readouterr().out == "printed by a handler\n"
+
+
+async def test_middleware_is_around_a_process_and_may_change_the_payload(store: MemoryStore, tmp_path: Path) -> None:
+    producer = await queue(store)
+    path = tmp_path / "notes"
+    async with working(spreading, store) as running:
+        await put(producer, "plain", [{"path": str(path)}])
+        await eventually(lambda: running.told.outcomes == {"succeeded": 1})
+    before, ran = noted(path)
+    assert (before["what"], before["pid"]) == ("middleware", os.getpid())
+    assert 0 < before["left"] <= 30
+    assert ran["payload"] == {"path": str(path), "marked": True}
+
+
+async def test_processes_without_work_are_ended_but_for_one(
+    store: MemoryStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "IDLE_SECONDS", 0.05)
+    producer = await queue(store)
+    paths = [tmp_path / name for name in "abc"]
+    async with working(app, store) as running:
+        await put(producer, "wait", [{"path": str(path)} for path in paths])
+        await eventually(lambda: all(noted(path) for path in paths))
+        for path in paths:
+            path.with_suffix(".go").touch()
+        await eventually(lambda: running.told.outcomes == {"succeeded": 3})
+        pids = {noted(path)[0]["pid"] for path in paths}
+        assert len(pids) == 3
+        await eventually(lambda: sum(runs(pid) for pid in pids) == 1)
+    assert not any(runs(pid) for pid in pids)
+
+
+async def test_the_testing_kit_runs_them_too(tmp_path: Path) -> None:
+    path = tmp_path / "notes"
+    async with TestQueue(app, within=30) as kit:
+        await kit.enqueue("plain", {"path": str(path)}, delay=60)
+        (run,) = await kit.advance(minutes=1)
+    assert run.outcome == "succeeded"
+    assert noted(path)[0]["id"] == run.job.id
+
+
+# ---- what is refused -------------------------------------------------------------------------------------------------
+
+
+async def test_a_module_that_another_process_cannot_import_ends_the_worker_before_it_takes_a_job(
+    store: MemoryStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "only_here_for_test.py").write_text(
+        "import os\nif os.environ['MAIN_PROCESS'] != str(os.getpid()):\n    raise RuntimeError('not here')\n"
+        "def handle(ctx, payload): ...\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("MAIN_PROCESS", str(os.getpid()))
+    unfit = App()
+    unfit.handler("send", process=True)(importlib.import_module("only_here_for_test").handle)
+    producer = await queue(store)
+    await put(producer, "send", [None])
+    with pytest.raises(ProcessFailed, match="a process for handlers could not import the handlers: RuntimeError: not"):
+        await Worker(unfit, store, settings()).run()
+    assert await sizes(store) == {"ready": 1}
+
+
+async def test_a_function_that_is_not_what_its_name_leads_to_is_refused_at_the_start(store: MemoryStore) -> None:
+    def decorated(ctx: Context, payload: Any) -> None: ...
+
+    decorated.__qualname__, decorated.__module__ = plain.__qualname__, plain.__module__
+    unfit = App()
+    unfit.handler("send", process=True)(decorated)
+    await queue(store)
+    with pytest.raises(InvalidInput, match=r"of 'send' is not what tests\..*\.process_handlers\.plain is"):
+        await Worker(unfit, store, settings()).run()
+
+
+async def test_a_worker_that_is_stopped_while_it_starts_a_process_ends(store: MemoryStore) -> None:
+    await queue(store)
+    running = Running(app, store)
+    await asyncio.sleep(0)
+    assert (await running.stop()).clean
+    assert not running.worker.started.is_set()
+
+
+def test_what_another_process_cannot_find_is_refused_at_registration() -> None:
+    refused = App()
+
+    def local(ctx: Context, payload: Any) -> None: ...
+
+    class Callable:
+        def __call__(self, ctx: Context, payload: Any) -> None: ...
+
+    with pytest.raises(InvalidInput, match=r"of 'send' is .*<locals>\.local, which another process cannot find"):
+        refused.handler("send", process=True)(local)
+    with pytest.raises(InvalidInput, match="of 'send' is not a plain function"):
+        refused.handler("send", process=True)(Callable())
+
+    @refused.dependency
+    def n() -> int:
+        return 1
+
+    with pytest.raises(InvalidInput, match="n: of 'send' is a dependency, which lives in the worker"):
+        refused.handler("send", process=True)(takes_a_dependency)
+    assert refused.handlers == {}
+
+
+def takes_a_dependency(ctx: Context, payload: Any, n: int) -> None: ...

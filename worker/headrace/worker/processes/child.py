@@ -1,0 +1,154 @@
+"""The process that runs handlers: one call at a time, until the worker closes the connection, or is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import faulthandler
+import inspect
+import logging
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any
+
+from headrace.arguments import Arguments, handler_arguments
+from headrace.context import Context, enter
+from headrace.location import Location, resolve
+from headrace.worker.outcomes import error_text
+from headrace.worker.processes import messages
+
+COMMAND = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
+    "from headrace.worker.processes.child import main; main(int(sys.argv[2]))"
+)
+"""Run by ``python -c`` with the search path for modules as JSON and the descriptor of the connection."""
+
+
+def main(descriptor: int) -> None:
+    """Serve calls until the connection ends."""
+    faulthandler.enable()  # a crash tells its stack
+    connection = Connection(socket.socket(fileno=descriptor))
+    _, locations, level = connection.receive() or sys.exit(0)
+    root = logging.getLogger()
+    root.setLevel(level)
+    root.addHandler(Forwarding(connection))
+    try:
+        functions = [Function(Location(*location)) for location in locations]
+    except BaseException as error:
+        connection.send("failed", error_text(error))
+        sys.exit(1)
+    connection.send("ready")
+    calls: SimpleQueue[list[Any] | None] = SimpleQueue()
+    threading.Thread(target=_listen, args=(connection, calls), daemon=True).start()
+    with asyncio.Runner() as runner:
+        while (call := calls.get()) is not None:
+            connection.busy = True
+            connection.send("began")
+            _, number, *rest = call
+            outcome = contextvars.Context().run(functions[number].run, runner, *rest)
+            sys.stdout.flush()
+            sys.stderr.flush()
+            connection.busy = False
+            connection.send("ended", outcome)
+
+
+class Connection:
+    """The connection to the worker; any thread may send."""
+
+    def __init__(self, connected: socket.socket) -> None:
+        self._connected = connected
+        self._sending = threading.Lock()
+        self.busy = False
+
+    def send(self, kind: str, *fields: Any) -> None:
+        """Send a frame."""
+        with self._sending:
+            self._connected.sendall(messages.frame(kind, *fields))
+
+    def receive(self) -> list[Any] | None:
+        """Wait for a frame; None at the end."""
+        head = self._read(messages.LENGTH.size)
+        body = head and self._read(messages.LENGTH.unpack(head)[0])
+        return messages.opened(body) if body else None
+
+    def _read(self, size: int) -> bytes:
+        parts = []
+        while size:
+            part = self._connected.recv(min(size, 1 << 20))
+            if not part:
+                return b""
+            parts.append(part)
+            size -= len(part)
+        return b"".join(parts)
+
+
+def _listen(connection: Connection, calls: SimpleQueue[list[Any] | None]) -> None:
+    """Take calls in a thread of its own: a handler must not go on when its worker is gone."""
+    while True:
+        try:
+            call = connection.receive()
+        except OSError:
+            call = None
+        if call is None and connection.busy:
+            os._exit(1)
+        calls.put(call)
+        if call is None:
+            return
+
+
+class Function:
+    """A handler function."""
+
+    def __init__(self, location: Location) -> None:
+        self._call: Callable[..., Any] = resolve(location)
+        self._arguments: Arguments = handler_arguments(repr(location.name), self._call, {}, {})
+        self._is_async = inspect.iscoroutinefunction(self._call)
+
+    def run(
+        self, runner: asyncio.Runner, job: list[Any], seconds: float, payload: list[Any] | None
+    ) -> messages.Outcome:
+        """Run the function on a job and return the outcome."""
+        try:
+            ctx = Context(messages.unpacked_job(job), time.monotonic() + seconds)
+            enter(ctx)
+            value = ctx.job.payload if payload is None else messages.unpacked_value(payload)
+            if self._arguments.validate is not None:
+                value = self._arguments.validate(value)
+            if self._is_async:
+                return messages.returned(runner.run(self._call(ctx, value), context=contextvars.copy_context()))
+            return messages.returned(self._call(ctx, value))
+        except BaseException as error:  # SystemExit too: it has failed like any other run
+            return messages.raised(error)
+
+
+_OBJECTS = {"args", "exc_info"}
+
+
+class Forwarding(logging.Handler):
+    """Sends log records to the worker, which writes them as its own."""
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__()
+        self._connection = connection
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Send a record, its message and its error as text."""
+        fields = {name: _plain(value) for name, value in vars(record).items() if name not in _OBJECTS}
+        fields["msg"] = record.getMessage()
+        if record.exc_info and record.exc_info[0] is not None:
+            fields["exc_text"] = logging.Formatter().formatException(record.exc_info)
+        try:
+            self._connection.send("log", fields)
+        except Exception:
+            self.handleError(record)
+
+
+def _plain(value: object) -> object:
+    if value is None or isinstance(value, str | bool | float) or (isinstance(value, int) and abs(value) < 1 << 63):
+        return value
+    return str(value)

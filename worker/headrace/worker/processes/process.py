@@ -1,0 +1,176 @@
+"""The worker's side of one process that runs handlers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from headrace.context import Context, log_fields
+from headrace.errors import ProcessDied, ProcessFailed
+from headrace.location import Location
+from headrace.worker.processes import child, messages
+from headrace.worker.processes.deaths import MemoryKills, death
+
+log = logging.getLogger("headrace.worker")
+
+START_SECONDS = 60.0
+CLOSE_SECONDS = 1.0
+REAP_SECONDS = 5.0
+
+
+class DiedIdle(Exception):
+    """The process ended before it took the call."""
+
+
+class HandlerProcess:
+    """A process with the functions of the handlers imported; it runs one call at a time.
+
+    It has a session of its own: signals of a terminal do not reach it, and it is killed with whatever it has started.
+    """
+
+    def __init__(
+        self,
+        memory_kills: MemoryKills,
+        process: asyncio.subprocess.Process,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> None:
+        self._memory_kills = memory_kills
+        self._process = process
+        self._reader = reader
+        self._writer = writer
+        self.idle_since = time.monotonic()
+
+    @classmethod
+    async def start(cls, functions: Sequence[Location], level: int, memory_kills: MemoryKills) -> HandlerProcess:
+        """Start a process and wait until it has imported ``functions``; ``level``: of the logs that it sends.
+
+        Raises ProcessFailed.
+        """
+        ours, theirs = socket.socketpair()
+        try:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-c",
+                child.COMMAND,
+                json.dumps(sys.path),
+                str(theirs.fileno()),
+                stdin=asyncio.subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,
+            )
+        except OSError as error:
+            ours.close()
+            raise ProcessFailed(f"could not be started: {error}") from None
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        started = cls(memory_kills, process, *await asyncio.open_unix_connection(sock=ours))
+        try:
+            await started._import(functions, level)
+        except BaseException:
+            await started.kill()
+            raise
+        return started
+
+    async def _import(self, functions: Sequence[Location], level: int) -> None:
+        self._writer.write(messages.frame("start", functions, level))
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                kind, *told = await self._told(None)
+        except TimeoutError:
+            raise ProcessFailed(f"did not start within {START_SECONDS:g} s") from None
+        except (OSError, EOFError):
+            raise ProcessFailed(f"did not start: it {(await self._death()).how}") from None
+        if kind != "ready":
+            raise ProcessFailed(f"could not import the handlers: {told[0]}")
+
+    @property
+    def alive(self) -> bool:
+        """Whether it may take a call."""
+        return self._process.returncode is None and not self._reader.at_eof()
+
+    async def call(self, number: int, job: Sequence[Any], payload: Sequence[Any] | None, ctx: Context) -> Any:
+        """Run a function on a job; cancelled, the process is killed.
+
+        Raises what the function raised, ProcessDied, or DiedIdle, after which nothing of it has run.
+        """
+        began = False
+        try:
+            self._writer.write(messages.frame("call", number, job, ctx.deadline - time.monotonic(), payload))
+            await self._writer.drain()
+            while True:
+                kind, *told = await self._told(ctx)
+                if kind == "ended":
+                    break
+                began = began or kind == "began"
+        except (OSError, EOFError):
+            ended = await self._death()
+            if not began:
+                raise DiedIdle from None
+            log.warning("the process of the handler of %r %s", ctx.job.type, ended.how, extra=log_fields(ctx.job))
+            raise ended from None
+        except asyncio.CancelledError:
+            await self.kill()
+            raise
+        error, value = messages.read(told[0])
+        if error is not None:
+            raise error
+        return value
+
+    async def _told(self, ctx: Context | None) -> list[Any]:
+        """Return the next frame that is not a log record; those are written."""
+        while True:
+            head = await self._reader.readexactly(messages.LENGTH.size)
+            told = messages.opened(await self._reader.readexactly(messages.LENGTH.unpack(head)[0]))
+            if told[0] != "log":
+                return told
+            record = logging.makeLogRecord((log_fields(ctx.job) if ctx else {}) | told[1])
+            logger = logging.getLogger(record.name)
+            if logger.isEnabledFor(record.levelno):
+                logger.handle(record)
+
+    async def _death(self) -> ProcessDied:
+        """Wait for the end of a process that has closed its connection, and say how it ended."""
+        try:
+            async with asyncio.timeout(REAP_SECONDS):
+                code = await self._process.wait()
+        except TimeoutError:  # it has closed the connection itself
+            code = await self.kill()
+        self._end_group()
+        self._writer.close()
+        return death(code, self._memory_kills.explain(code))
+
+    async def kill(self) -> int:
+        """Kill it with all that it has started, and wait until it is gone; returns how it ended."""
+        self._end_group()
+        self._writer.close()
+        try:
+            async with asyncio.timeout(REAP_SECONDS):
+                return await self._process.wait()
+        except TimeoutError:
+            log.error("process %d of a handler does not end although it was killed", self._process.pid)
+            return -signal.SIGKILL
+
+    async def close(self) -> None:
+        """Let it end by itself; it is killed if it does not within a second."""
+        self._writer.close()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await self._process.wait()
+        await self.kill()
+
+    def _end_group(self) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
