@@ -57,26 +57,26 @@ class HandlerProcess:
         Raises ProcessFailed.
         """
         ours, theirs = socket.socketpair()
-        try:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-c",
-                child.COMMAND,
-                json.dumps(sys.path),
-                str(theirs.fileno()),
-                stdin=asyncio.subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(),),
-                start_new_session=True,
-            )
-        except OSError as error:
-            ours.close()
-            raise ProcessFailed(f"could not be started: {error}") from None
-        except BaseException:
-            ours.close()
-            raise
-        finally:
-            theirs.close()
-        started = cls(memory_kills, process, *await asyncio.open_unix_connection(sock=ours))
+        with theirs:
+            reader, writer = await asyncio.open_unix_connection(sock=ours)
+            try:
+                process = await asyncio.create_subprocess_exec(
+                    sys.executable,
+                    "-c",
+                    child.COMMAND,
+                    json.dumps(sys.path),
+                    str(theirs.fileno()),
+                    stdin=asyncio.subprocess.DEVNULL,
+                    pass_fds=(theirs.fileno(),),
+                    start_new_session=True,
+                )
+            except OSError as error:
+                writer.close()
+                raise ProcessFailed(f"could not be started: {error}") from None
+            except BaseException:
+                writer.close()
+                raise
+        started = cls(memory_kills, process, reader, writer)
         try:
             await started._import(functions, level)
         except BaseException:
