@@ -7,6 +7,7 @@ import inspect
 
 from headrace.lifecycle import complete, configure, promote
 from headrace.settings import QueueSettings
+from headrace.statistics import summarise
 from headrace.stores.base import Moved, Settled, Store, Unknown
 from headrace.stores.redis.keys import Keys
 from headrace.topology import PartitionRef
@@ -92,6 +93,8 @@ async def test_QE1_QE5_every_step_works_in_every_partition(store: Store, advance
     async with asyncio.timeout(60):
         while await through.wait_hint([QUEUE], 0.1) != ref(7):
             pass
+    assert await summarise(through, QUEUE) is not None
+    assert await through.count_work(QUEUE, {"claimed": 1})
     await through.tick(QUEUE, "worker")
     await through.leave(QUEUE, "worker")
 

@@ -17,6 +17,7 @@ from typing import Protocol
 
 from headrace.stores.bounds import (
     HISTORY_ENTRIES,
+    HORIZONS,
     MAX_BATCH,
     MAX_CLAIM,
     MAX_CLAIM_BYTES,
@@ -35,12 +36,15 @@ from headrace.stores.protocols.dead_letters import DeadLetter, DeadLetterSteps
 from headrace.stores.protocols.parking import ParkingSteps, Unknown, no_worker_knows
 from headrace.stores.protocols.producing import LANE, Accepted, Moved, NewJob, ProducingSteps
 from headrace.stores.protocols.server import ServerSteps
+from headrace.stores.protocols.statistics import COUNTERS, WORK, Depth, Growth, Statistics, StatisticsSteps, Survey
 from headrace.stores.protocols.topology import Counts, PartitionState, TopologySteps
 from headrace.stores.protocols.waking import WakingSteps
 from headrace.stores.protocols.working import Claim, Claimed, Failure, Release, Settled, WorkingSteps
 
 __all__ = [
+    "COUNTERS",
     "HISTORY_ENTRIES",
+    "HORIZONS",
     "LANE",
     "MAX_BATCH",
     "MAX_CLAIM",
@@ -52,18 +56,23 @@ __all__ = [
     "RECHECK_MS",
     "SUSPECT_RECHECK_MS",
     "TOMBSTONE_TTL_MS",
+    "WORK",
     "Accepted",
     "Claim",
     "Claimed",
     "Counts",
     "DeadLetter",
+    "Depth",
     "Failure",
+    "Growth",
     "Moved",
     "NewJob",
     "PartitionState",
     "Release",
     "Settled",
+    "Statistics",
     "Store",
+    "Survey",
     "Unknown",
     "check_batch",
     "check_limit",
@@ -73,7 +82,15 @@ __all__ = [
 
 
 class Store(
-    TopologySteps, ProducingSteps, WorkingSteps, ParkingSteps, DeadLetterSteps, WakingSteps, ServerSteps, Protocol
+    TopologySteps,
+    ProducingSteps,
+    WorkingSteps,
+    ParkingSteps,
+    DeadLetterSteps,
+    StatisticsSteps,
+    WakingSteps,
+    ServerSteps,
+    Protocol,
 ):
     """A backend. Errors: StoreUnavailable (outcome unknown), StoreFull (nothing applied), as in `headrace.errors`."""
 

@@ -20,6 +20,8 @@ SUSPECT_RECHECK_MS = 1000
 """A partition whose suspects nobody may take now is hinted again after this time."""
 RECHECK_MS = 2000
 """A partition with ready jobs is hinted again after this time, whatever happened to the first hint."""
+HORIZONS = (10, 30, 60, 300, 900, 3600)
+"""Seconds within which statistics tell how many delayed jobs become due."""
 
 
 def check_batch(batch: Sequence[object]) -> None:

@@ -8,6 +8,7 @@ from headrace.settings import QueueSettings
 from headrace.stores.memory.data import Data, system_clock
 from headrace.stores.memory.hints import Waiters
 from headrace.stores.memory.partition import Partition
+from headrace.stores.protocols.topology import Counts
 from headrace.topology import PartitionRef, Topology
 
 
@@ -34,6 +35,13 @@ class MemoryAccess:
             partition = self._data.partitions[ref] = Partition(ref, 0, 1, QueueSettings())
         partition.mark(topology, self._data.now())
         return partition
+
+    def _counts(self, ref: PartitionRef) -> Counts:
+        """Return the sizes of a partition and the facts of its drain."""
+        partition, now = self._data.partitions.get(ref), self._data.now()
+        if partition is None:
+            return Counts(self._data.gone(ref), 0, 0, 0, 0, 0, 0, 0, 0, None, None, None, now)
+        return partition.counts(now)
 
     def _hint_news(self, ref: PartitionRef, partition: Partition, now: int) -> None:
         ready, waits_until = partition.take_news()

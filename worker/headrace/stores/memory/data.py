@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from threading import RLock
@@ -10,12 +11,24 @@ from typing import Literal
 
 from headrace.stores.memory.hints import QueueHints
 from headrace.stores.memory.partition import Partition
+from headrace.stores.protocols.statistics import Depth, Growth
 from headrace.topology import PartitionRef, Topology
 
 
 def system_clock() -> int:
     """Return the system's time in milliseconds since the epoch."""
     return time.time_ns() // 1_000_000
+
+
+@dataclass(slots=True)
+class StoredStats:
+    """Statistics of one queue. ``seen``: the counters of each version as measured last."""
+
+    measured_at: int = 0
+    epoch: int = 0
+    depths: dict[int, Depth] = field(default_factory=dict)
+    seen: dict[int, Growth] = field(default_factory=dict)
+    counters: Counter[str] = field(default_factory=Counter)
 
 
 @dataclass(slots=True)
@@ -30,6 +43,7 @@ class Data:
     partitions: dict[PartitionRef, Partition] = field(default_factory=dict)
     tombstones: dict[PartitionRef, int] = field(default_factory=dict)
     hints: dict[str, QueueHints] = field(default_factory=dict)
+    stats: dict[str, StoredStats] = field(default_factory=dict)
 
     def now(self) -> int:
         """Return the time; it never goes back, whatever the clock does."""

@@ -93,9 +93,3 @@ class MemoryTopology(MemoryAccess):
         """Return the counts of each partition."""
         with self._data.lock:
             return [self._counts(ref) for ref in refs]
-
-    def _counts(self, ref: PartitionRef) -> Counts:
-        partition, now = self._data.partitions.get(ref), self._data.now()
-        if partition is None:
-            return Counts(self._data.gone(ref), 0, 0, 0, 0, 0, 0, 0, 0, None, None, None, now)
-        return partition.counts(now)

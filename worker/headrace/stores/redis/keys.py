@@ -44,6 +44,7 @@ SCRIPT_KEYS: Final[dict[str, tuple[str, ...]]] = {
     "mark": ("meta",),
     "close": COUNTED,
     "counts": COUNTED,
+    "survey": COUNTED,
     "remove": PARTITION_KEYS,
     "discard": ("meta", "jobs", "moving", "arrived", "dead", "seen"),
 }  # fmt: skip
@@ -67,6 +68,9 @@ QUEUE_SCRIPT_KEYS: Final[dict[str, tuple[str, ...]]] = {
     "hint": ("hot", "due"),
     "claimed": ("hot", "due", "alarm"),
     "forget": ("hot", "due", "parked"),
+    "read_stats": ("stats",),
+    "write_stats": ("stats", "topology"),
+    "count_work": ("stats", "topology"),
 }
 
 

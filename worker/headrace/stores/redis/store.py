@@ -6,12 +6,22 @@ from headrace.stores.redis.dead_letters import RedisDeadLetters
 from headrace.stores.redis.parking import RedisParking
 from headrace.stores.redis.producing import RedisProducing
 from headrace.stores.redis.server import RedisServer
+from headrace.stores.redis.statistics import RedisStatistics
 from headrace.stores.redis.topology import RedisTopology
 from headrace.stores.redis.waking import RedisWaking
 from headrace.stores.redis.working import RedisWorking
 
 
-class RedisStore(RedisTopology, RedisProducing, RedisWorking, RedisParking, RedisDeadLetters, RedisWaking, RedisServer):
+class RedisStore(
+    RedisTopology,
+    RedisProducing,
+    RedisWorking,
+    RedisParking,
+    RedisDeadLetters,
+    RedisStatistics,
+    RedisWaking,
+    RedisServer,
+):
     """A store on Redis or Valkey: one server, the primary that Sentinels name, or a Cluster, as the URL says.
 
     One event loop; use `clone` for another.

@@ -71,7 +71,7 @@ class RedisTopology(RedisAccess):
 
     async def close_partition(self, ref: PartitionRef) -> Counts:
         """CLOSE: a draining partition without live jobs becomes closed. Returns the counts, state afterwards."""
-        return _counts(await self._run("close", ref))
+        return counts_of(await self._run("close", ref))
 
     async def remove(self, ref: PartitionRef) -> bool:
         """Delete a closed (or absent) partition's keys and leave a tombstone."""
@@ -90,10 +90,11 @@ class RedisTopology(RedisAccess):
         counting = script("counts")
         replies = [self._client.run(counting, self._keys.of_script("counts", ref), ()) for ref in refs]
         # Gathered, so that no failure of a later one goes unread when an earlier one has failed.
-        return [_counts(reply) for reply in await asyncio.gather(*replies)]
+        return [counts_of(reply) for reply in await asyncio.gather(*replies)]
 
 
-def _counts(reply: list[Any]) -> Counts:
+def counts_of(reply: list[Any]) -> Counts:
+    """Return what lib/counts.lua read."""
     ready, scheduled, retry, leased, parked, moving, arrived, dead = (int(size) for size in reply[1:9])
     oldest, due, marked = (None if value < 0 else int(value) for value in reply[9:12])
     return Counts(

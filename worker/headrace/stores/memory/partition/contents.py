@@ -19,6 +19,7 @@ from headrace.stores.memory.partition.news import News, Noticeboard
 from headrace.stores.memory.partition.nonces import Nonces
 from headrace.stores.memory.partition.parked import Parked
 from headrace.stores.memory.partition.waiting import Waiting, earliest
+from headrace.stores.protocols.statistics import Growth
 from headrace.stores.protocols.topology import Counts, PartitionState
 from headrace.stores.protocols.working import Claimed
 from headrace.topology import PartitionRef, Topology
@@ -50,6 +51,7 @@ class Contents:
         self._nonces = Nonces()
         self._limiter = Limiter(partition_limits(settings, partitions))
         self._news = Noticeboard()
+        self._enqueued = self._arrived = self._expired = 0
 
     @property
     def ready(self) -> int:
@@ -82,6 +84,15 @@ class Contents:
             marked_at=self._marked_at,
             now=now,
         )
+
+    @property
+    def growth(self) -> Growth:
+        """What has been counted since the partition exists."""
+        return Growth(self._enqueued, self._arrived, self._expired)
+
+    def due_until(self, at: int) -> int:
+        """Return how many delayed jobs become due until ``at`` (ms)."""
+        return sum(when <= at for when, _ in (*self._scheduled, *self._retry))
 
     def waiting(self) -> list[tuple[int, Claimed]]:
         """Return the jobs that wait for their time (ms), with it, in no order."""

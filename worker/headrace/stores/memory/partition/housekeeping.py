@@ -19,6 +19,7 @@ class HousekeepingRules(Contents):
             changes.expiries += 1
             changes.note("lease expired", now, token)
             recovered += 1
+            self._expired += 1
             if changes.suspect:
                 changes.crashes += 1
                 if changes.crashes >= self._limiter.limits.crashes:
@@ -38,4 +39,5 @@ class HousekeepingRules(Contents):
             for key in (due := waiting.take_due(now, MAX_PROMOTE - promoted)):
                 self._push(key)
             promoted += len(due)
+        self._arrived += promoted
         return promoted

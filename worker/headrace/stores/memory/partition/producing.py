@@ -33,7 +33,9 @@ class ProducingRules(Contents):
                 continue
             run_at = when if when > 0 else now - when
             self._jobs[key[1:]] = TIMES.pack(now, run_at) + body
+            self._enqueued += 1
             if run_at <= now:
+                self._arrived += 1
                 self._push(key)
             else:
                 self._wait(self._scheduled, run_at, key)

@@ -14,7 +14,7 @@ local LABEL, NONCE = ARGV[1], ARGV[3]
 --@include clock
 --@include hints
 
-local meta = redis.call('HMGET', META, 's', 'n', 't', 'enq', 'succ', 'hold', 'len')
+local meta = redis.call('HMGET', META, 's', 'n', 't', 'enq', 'succ', 'hold', 'len', 'rdy')
 if meta[1] ~= 'A' then return {'moved', meta[1] or 'absent', meta[5] or ''} end
 if meta[2] ~= ARGV[2] then return {'moved', 'resized', ''} end
 if redis.call('ZSCORE', SEEN, NONCE) then return {'ok', {}, 0, -1} end
@@ -69,7 +69,9 @@ redis.call('ZADD', SEEN, now, NONCE)
 local old = redis.call('ZRANGEBYSCORE', SEEN, '-inf', now - 10000, 'LIMIT', 0, 32)
 if #old > 0 then redis.call('ZREM', SEEN, unpack(old)) end
 redis.call('PEXPIRE', SEEN, 10000) -- where producers have gone silent nobody trims
-redis.call('HSET', META, 't', now, 'enq', tonumber(meta[4] or 0) + #records / 2)
+local fresh_jobs = #records / 2
+local arrived = tonumber(meta[8] or 0) + fresh_jobs - #waiting / 2
+redis.call('HSET', META, 't', now, 'enq', tonumber(meta[4] or 0) + fresh_jobs, 'rdy', arrived)
 if woke == 1 then hint_ready(now) end
 if earliest > 0 then hint_due(earliest) end
 return {'ok', existing, woke, earliest}

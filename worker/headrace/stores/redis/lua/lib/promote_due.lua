@@ -10,5 +10,6 @@ local function promote_due(now)
     end
     if moved >= 1000 then break end
   end
+  if moved > 0 then redis.call('HINCRBY', META, 'rdy', moved) end
   return moved
 end

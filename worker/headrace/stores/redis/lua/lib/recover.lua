@@ -13,6 +13,7 @@ local function recover_expired(now, limit)
   local facts = redis.call('HMGET', MUT, unpack(ids))
   redis.call('ZREM', LEASED, unpack(keys))
   redis.call('HDEL', LEASE, unpack(ids))
+  redis.call('HINCRBY', META, 'exp', #keys)
   local died = 0
   for n, id in ipairs(ids) do
     local event = {expiries = 1, suspect = 1, status = 'lease expired', now = now, token = tokens[n] or '', error = ''}
