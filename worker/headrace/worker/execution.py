@@ -42,6 +42,8 @@ from headrace.worker.settlements import Settlements
 log = logging.getLogger("headrace.worker")
 
 _NEVER = float("inf")
+SAMPLE_SECONDS = 0.01
+"""Of the runs that begin within this time, one is timed for the statistics: their mean is what counts."""
 
 
 class Executor:
@@ -84,6 +86,12 @@ class Executor:
         self._in_doubt = 0
         self.on_free: Callable[[], None] | None = None
         """Called once when a slot becomes free; whoever waits for slots sets it again."""
+        self._timed: Callable[[str, float], None] | None = None
+        self._sample_at = float("inf")
+
+    def sample(self, timed: Callable[[str, float], None]) -> None:
+        """Time some of the runs, and call ``timed(queue, seconds)`` at their ends."""
+        self._timed, self._sample_at = timed, 0.0
 
     def serve(self, app: App, dependencies: Mapping[str, Any], processes: ProcessPool | None) -> None:
         """Take the handlers of an app, and the dependencies that they share by name; before the first jobs come.
@@ -173,7 +181,18 @@ class Executor:
         self.running[execution] = None
         if deadline < self._deadlines.next:
             self._deadlines.arm(deadline)
-        execution.task = self._loop.create_task(self._run(execution, execution.handler))
+        run = self._run
+        if now >= self._sample_at:
+            self._sample_at, run = now + SAMPLE_SECONDS, self._run_timed
+        execution.task = self._loop.create_task(run(execution, execution.handler))
+
+    async def _run_timed(self, execution: Execution, handler: Handler) -> None:
+        try:
+            await self._run(execution, handler)
+        finally:
+            if self._timed is not None and execution.deadline != _NEVER:  # else it never came to run
+                started = execution.deadline - execution.timeout_ms / 1000
+                self._timed(execution.job.queue, time.monotonic() - started)
 
     def _suspend(self, execution: Execution) -> None:
         execution.deadline = execution.check_at = _NEVER

@@ -32,6 +32,7 @@ from headrace.worker.processes import ProcessPool
 from headrace.worker.restarts import keep_going
 from headrace.worker.settings import WorkerSettings
 from headrace.worker.settlements import POOL_SECONDS, Settlements
+from headrace.worker.tally import Reporter, Tally, tallied
 from headrace.worker.wakeups import QueueTimer, Waiter
 
 log = logging.getLogger("headrace.worker")
@@ -131,9 +132,12 @@ class Worker:
         stack.callback(failures.flush)
         measuring = type(metrics) is not NoMetrics
         working_store = measured(store, metrics.store_called) if measuring else store
+        tally = Tally()
+        metrics = tallied(metrics, tally)
         settlements = Settlements(working_store, leases, reachability, metrics, failures, self._settle_delay)
         kind = MeasuringExecutor if measuring else Executor
         executor = kind(store, settings, policies, leases, settlements, reachability, metrics, failures)
+        executor.sample(tally.timed)
         health = self._health_server(reachability) if settings.health_port else None
         keeper = Keeper(
             store.clone(),
@@ -158,6 +162,7 @@ class Worker:
             )
             for queue in settings.queues
         }
+        reporter = Reporter(tally, timer_store, reachability)
         claims = Claims(
             self.identity,
             working_store,
@@ -208,6 +213,7 @@ class Worker:
         claiming = asyncio.create_task(keep_going("the claim loop", claims.run))
         beside = [asyncio.create_task(keep_going("a waiter", waiter.run)) for waiter in waiters]
         beside += [asyncio.create_task(keep_going("a timer", timer.run)) for timer in timers.values()]
+        beside.append(asyncio.create_task(keep_going("the reporter", reporter.run)))
         stack.push_async_callback(cancel_all, [claiming, *beside])
         self.started.set()
         try:
@@ -215,7 +221,7 @@ class Worker:
         finally:
             # Also when run() is cancelled: then there is no grace.
             winding_down = asyncio.create_task(
-                self._wind_down(claims, claiming, executor, settlements, lifespans, beside)
+                self._wind_down(claims, claiming, executor, settlements, lifespans, reporter, beside)
             )
             ending = await self._to_its_end(winding_down)
         return ending
@@ -279,6 +285,7 @@ class Worker:
         executor: Executor,
         settlements: Settlements,
         lifespans: Lifespans,
+        reporter: Reporter,
         beside: list[asyncio.Task[None]],
     ) -> Ending:
         grace_ends = time.monotonic() + self._settings.grace_seconds
@@ -299,8 +306,9 @@ class Worker:
         ending_processes = asyncio.create_task(executor.close())
         unconfirmed = await settlements.drain(DRAIN_SECONDS)
         await asyncio.gather(closing, ending_processes)
-        await asyncio.wait([leaving], timeout=LEAVE_SECONDS)
-        await cancel_all([leaving])
+        reporting = asyncio.create_task(reporter.send())
+        await asyncio.wait([leaving, reporting], timeout=LEAVE_SECONDS)
+        await cancel_all([leaving, reporting])
         if abandoned:
             log.error("%d handler(s) did not end when told to; their jobs are handed back", abandoned)
         if unconfirmed:
