@@ -31,6 +31,15 @@ CAUGHT: dict[str, tuple[str, str]] = {
     "claim_recovers": ("no leader", STUCK),
     "lease_tokens": ("lease ends", "R2 "),
     "resume_voids": ("late claim", "R5 a job waits for the end of a lease"),
+    "sleep_needs_empty": ("sleeps", "R7 "),
+    "sleep_every_version": ("sleeps, promoted", "R7 "),
+    "sleep_before_zero": ("sleeps", STUCK),
+    "refusal_aborts": ("sleeps", "R7 "),
+    "enqueue_wakes": ("sleeps", "R7 "),
+    "created_asleep": ("sleeps, promoted", "R7 "),
+    "repeat_wakes": ("sleeps, lost enqueue reply", "R7 "),
+    "wakes_lead_to_a_look": ("sleeps", "R7 "),
+    "sweep": ("sleeps, producer dies", STUCK),
 }
 
 NOT_CAUGHT: dict[str, str] = {

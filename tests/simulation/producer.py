@@ -21,7 +21,8 @@ class ProducerState(NamedTuple):
     """``cache``: the topology it believes in, None before it reads. ``done``: calls that are over.
 
     ``asked``: older versions probed so far. ``lost``: a step of unknown outcome; it is resent until it is ``refused``,
-    then the older versions are asked. ``slept``: longer than its outcome can be found out. ``unready``: the partition
+    then the older versions are asked. ``slept``: longer than its outcome can be found out. ``telling``: it woke a
+    partition and has not said so yet. ``unready``: the partition
     that was absent or resized, to be settled (``settling``) if the topology, read again, still says so. ``unsure``:
     calls that ended as OutcomeUnknown.
     """
@@ -32,6 +33,7 @@ class ProducerState(NamedTuple):
     lost: Lost | None = None
     refused: bool = False
     slept: bool = False
+    telling: bool = False
     unready: Ref | None = None
     settling: bool = False
     crashed: bool = False
@@ -58,6 +60,9 @@ class Producer:
                 yield Move(local, Call("read_topology"))
             return
         uid, enqueue = self.calls[local.done]
+        if local.telling:
+            yield Move(local, Call("wake"))
+            return
         if local.settling:
             yield Move(local, Call("settle", local.unready, topology))
         elif local.asked < len(self._to_probe(local, topology)):
@@ -84,6 +89,8 @@ class Producer:
             return self._regrouped(local._replace(cache=reply, unready=None, asked=0, refused=True))
         if call.method == "settle":
             return local._replace(settling=False, unready=None)
+        if reply == "woke":
+            return local._replace(telling=True)
         if call.method == "probe":
             return self._over(local) if reply else self._regrouped(local._replace(asked=local.asked + 1))
         if not isinstance(reply, Moved):

@@ -1,4 +1,4 @@
-"""The properties R1 to R5 of the store protocol, as predicates on a state of the world."""
+"""The properties R1 to R5 and R7 of the store protocol, as predicates on a state of the world."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections import Counter
 
 from tests.simulation.producer import Producer, ProducerState
 from tests.simulation.sequences import KeeperState
+from tests.simulation.sleeper import SleeperState
 from tests.simulation.values import Partition
 from tests.simulation.worker import WorkerState
 from tests.simulation.world import Model, World
@@ -13,7 +14,7 @@ from tests.simulation.world import Model, World
 
 def invariant(model: Model, world: World) -> str | None:
     """Return which property is broken, None if all hold."""
-    return _one_place(model, world) or _valid_leases(model, world) or _settings(model, world)
+    return _one_place(model, world) or _valid_leases(model, world) or _settings(model, world) or _woken(model, world)
 
 
 def _one_place(model: Model, world: World) -> str | None:
@@ -96,6 +97,20 @@ def _settings(model: Model, world: World) -> str | None:
             if partition and (partition.state == "active" or partition.jobs) and partition.settings < settled:
                 return "V12 a partition follows settings from before a configure that has returned"
     return None
+
+
+def _woken(model: Model, world: World) -> str | None:
+    """R7: a job in a queue without workers has told so, is about to, or its producer died in between."""
+    store = world.store
+    if not model.setting.sleeps or world.budget.crashes < model.setting.budget.crashes:
+        return None
+    asleep = any(isinstance(local, SleeperState) and local.at == "asleep" for local in world.actors)
+    if not asleep or store.wakes or not any(partition and partition.jobs for partition in store.partitions):
+        return None
+    producers = [local for local in world.actors if isinstance(local, ProducerState)]
+    if any(local.telling or local.lost for local in producers):
+        return None
+    return "R7 a job waits in a queue without workers, and nobody says so"
 
 
 def good(model: Model, world: World) -> bool:

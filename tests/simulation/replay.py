@@ -29,6 +29,8 @@ from tests.simulation.world import Model, Step, World
 QUEUE = "emails"
 LONG_MS = 3_600_000
 PATIENCE = 20.0
+UNSTORED = ("wake", "read_wakes", "scale_to_zero", "scale_up", "sweep")
+"""Steps of the model that are not steps of a store: the stream of wakes, and what the operator does with workers."""
 
 Advance = Callable[[int], Awaitable[None]]
 
@@ -123,11 +125,13 @@ class Replay:
         self.store = store
         self._advance = advance
         self._sequences: dict[int, _Stepped] = {}
+        self._heard = b""
 
     async def run(self, steps: list[Walked]) -> None:
         """Do every step and compare; raise AssertionError at the first difference."""
         if self.model.setting.first:
             await lifecycle.promote(self.store, QUEUE, *self.model.setting.first)
+        self._heard = await self.store.last_wake()
         try:
             for walked in steps:
                 await self._step(walked)
@@ -148,8 +152,19 @@ class Replay:
             pass  # the store has not seen it yet, or never will
         elif isinstance(role, Promoter | Keeper):
             await self._sequence_step(walked)
-        else:
+        elif step.call.method not in UNSTORED:
             assert await self._call(step.call) == _comparable(step.call, step.reply, self.model)
+            if self.model.setting.sleeps:
+                await self._compare_wakes(walked)
+
+    async def _compare_wakes(self, walked: Walked) -> None:
+        """On these stores a wake is a part of the enqueue, so it is there when the partition has woken."""
+        ref = walked.step.call.ref
+        before, after = (ref and self.model.machine.at(world.store, ref) for world in (walked.before, walked.after))
+        woke = bool(before and after and before.asleep and not after.asleep)
+        wakes = await self.store.wait_wakes(self._heard, 0.001)
+        assert wakes.queues == ((QUEUE,) if woke else ())
+        self._heard = wakes.cursor
 
     async def _expire(self, walked: Walked) -> None:
         """End the leases of one token only: shorten them, and let that time pass."""
@@ -221,6 +236,8 @@ class Replay:
                 return await store.settle(ref, _stored(call))
             case "discard":
                 return await store.discard(ref)
+            case "sleep":
+                return (await store.sleep(ref, LONG_MS)).asleep
             case "probe":
                 nonce = _nonce(call) if call.nonce else b""
                 return (await store.probe(ref, _stored(call), [(self._key(call.uid), nonce)]))[0]
@@ -312,6 +329,8 @@ def _comparable(call: Call, reply: Reply, model: Model) -> object:
         return base.Moved(cast(Any, reply.state), stored(reply.successor) if reply.successor else None)
     if isinstance(reply, Leased):
         return sorted(key(model.machine.ids[uid]) for uid in reply.uids), reply.gone
+    if reply == "woke":
+        return call.method == "probe" or "accepted"
     return reply
 
 

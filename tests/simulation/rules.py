@@ -68,6 +68,25 @@ class Rules(NamedTuple):
     """Off: an acknowledgement counts under whatever token the job is leased."""
     resume_voids: bool = True
     """Off: a claim can still be applied after RESUME said that it was not."""
+    # sleeping
+    sleep_needs_empty: bool = True
+    """Off: SLEEP puts a partition to sleep whatever it holds."""
+    sleep_every_version: bool = True
+    """Off: only partitions of the active version are asked whether they may sleep."""
+    sleep_before_zero: bool = True
+    """Off: the workers go first, then the partitions are put to sleep."""
+    refusal_aborts: bool = True
+    """Off: the workers go although a partition does not sleep."""
+    enqueue_wakes: bool = True
+    """Off: ENQUEUE does not say that it found a sleeping partition."""
+    created_asleep: bool = True
+    """Off: a new partition is awake."""
+    repeat_wakes: bool = True
+    """Off: what finds a lost call to have been applied does not say that it may have woken its partition."""
+    wakes_lead_to_a_look: bool = True
+    """Off: what the operator hears while it puts a queue to sleep is forgotten."""
+    sweep: bool = True
+    """Off: nobody looks after a queue that sleeps unless it is told to."""
 
 
 PROTOCOL = Rules()

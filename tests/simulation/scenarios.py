@@ -57,6 +57,15 @@ SMALL: dict[str, Setting] = {
     "two completions": Setting((), promoters=(((2, 1),),), keepers=2, workers=0, budget=Budget(crashes=1)),
     # A promoter dies between two steps, another two partitions.
     "promoter dies": Setting((A,), first=(1, 2), promoters=(((2, 2),),), finishes=True, budget=Budget(crashes=1)),
+    # A queue that has workers only while there is work. R7.
+    "sleeps": Setting((A, B), keepers=0, sleeps=True),
+    "sleeps, two partitions": Setting((A, Enqueue("d", 0, given=False)), first=(1, 2), keepers=0, sleeps=True),
+    "sleeps, promoted": Setting((A,), promoters=(((2, 1),),), keepers=0, sleeps=True),
+    "sleeps, lost enqueue reply": Setting((A,), keepers=0, sleeps=True, budget=Budget(lost=1)),
+    "sleeps, lost reply and promoted": Setting(
+        (A,), promoters=(((2, 1),),), keepers=0, sleeps=True, budget=Budget(lost=1)
+    ),
+    "sleeps, producer dies": Setting((A,), keepers=0, sleeps=True, budget=Budget(crashes=1)),
 }
 
 LARGE: dict[str, Setting] = {
@@ -76,4 +85,7 @@ LARGE: dict[str, Setting] = {
         (A,), promoters=(((2, 1), (3, 1)),), undo=(2, 1), finishes=True, budget=Budget(late_enqueues=1)
     ),
     "undone, one id": Setting((MINE_0, MINE_1), promoters=(((2, 1), (3, 1)),), undo=(2, 1), finishes=True),
+    "sleeps, promoted, two jobs, lost reply, a crash": Setting(
+        (A, B), promoters=(((2, 1),),), keepers=0, sleeps=True, budget=Budget(crashes=1, lost=1)
+    ),
 }

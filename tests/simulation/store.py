@@ -28,11 +28,15 @@ Outcome = tuple[Store, Reply]
 
 
 class Machine:
-    """Applies calls to a store with the partitions ``refs`` and the enqueue calls ``enqueues``, under ``rules``."""
+    """Applies calls to a store with the partitions ``refs`` and the enqueue calls ``enqueues``, under ``rules``.
 
-    def __init__(self, refs: Sequence[Ref], enqueues: Sequence[Enqueue], rules: Rules) -> None:
+    ``sleeps``: partitions fall asleep and wake; else they do not even begin so.
+    """
+
+    def __init__(self, refs: Sequence[Ref], enqueues: Sequence[Enqueue], rules: Rules, *, sleeps: bool = False) -> None:
         self.refs = tuple(refs)
-        self.rules = rules
+        self.rules = rules if sleeps else rules._replace(created_asleep=False)
+        self.sleeps = sleeps
         self.ids = tuple(enqueue.id for enqueue in enqueues)
         self._index = {ref: number for number, ref in enumerate(self.refs)}
         self._steps: dict[str, Callable[[Store, Call], Outcome]] = {
@@ -50,6 +54,12 @@ class Machine:
             "resume": self.resume,
             "ack": self.ack,
             "fail": self.fail,
+            "sleep": self.sleep,
+            "wake": self.wake,
+            "read_wakes": self.read_wakes,
+            "scale_to_zero": self.scale_to_zero,
+            "scale_up": self.scale_up,
+            "sweep": self.sweep,
         }
 
     def apply(self, store: Store, call: Call) -> Outcome:
@@ -63,7 +73,7 @@ class Machine:
         assert ref is not None
         number = self._index[ref]
         partitions = store.partitions
-        return Store(store.topology, (*partitions[:number], partition, *partitions[number + 1 :]), store.history)
+        return store._replace(partitions=(*partitions[:number], partition, *partitions[number + 1 :]))
 
     # ---- topology -------------------------------------------------------------------------------------------------
 
@@ -79,7 +89,9 @@ class Machine:
     def install(self, store: Store, call: Call) -> Outcome:
         topology, partition = _topology(call), self.at(store, call.ref)
         if partition is None:
-            created = Partition("active", topology.epoch, call.number, topology.settings)
+            created = Partition(
+                "active", topology.epoch, call.number, topology.settings, asleep=self.rules.created_asleep
+            )
             return self.put(store, call.ref, created), "absent"
         if partition.epoch < topology.epoch and self.rules.install_reasserts:
             if partition.state == "active":
@@ -96,7 +108,9 @@ class Machine:
         if partition is None:
             if version.number != topology.active or not self.rules.settle_creates:
                 return store, "absent"
-            created = Partition("active", topology.epoch, version.partitions, topology.settings)
+            created = Partition(
+                "active", topology.epoch, version.partitions, topology.settings, asleep=self.rules.created_asleep
+            )
             return self.put(store, call.ref, created), "absent"
         if partition.state == "active" and partition.epoch <= topology.epoch:
             partitions = version.partitions if self.rules.settle_overwrites else partition.partitions
@@ -154,14 +168,16 @@ class Machine:
             return store, Moved("resized")
         assert call.nonce is not None
         if call.nonce in partition.nonces:
-            return store, "accepted"
+            return store, "woke" if self.sleeps and self.rules.repeat_wakes else "accepted"
         if self.rules.remember_nonces:
             partition = partition._replace(nonces=tuple(sorted((*partition.nonces, call.nonce))))
         if self._lives(partition, self.ids[call.uid]):
             return self.put(store, call.ref, partition), "existing"
         partition = partition._replace(jobs=tuple(sorted((*partition.jobs, Job(call.uid)), key=_job_order)))
         history = store.history._replace(accepted=_counted(store.history.accepted, call.uid))
-        return self.put(store._replace(history=history), call.ref, partition), "accepted"
+        woke = partition.asleep and self.rules.enqueue_wakes
+        store = self.put(store._replace(history=history), call.ref, partition._replace(asleep=False))
+        return store, "woke" if woke else "accepted"
 
     def probe(self, store: Store, call: Call) -> Outcome:
         if self.rules.probe_marks:
@@ -169,10 +185,38 @@ class Machine:
         partition = self.at(store, call.ref)
         if partition is None:
             return store, False
-        return store, self._lives(partition, self.ids[call.uid]) or call.nonce in partition.nonces
+        applied = call.nonce in partition.nonces
+        if applied and self.sleeps and self.rules.repeat_wakes:
+            return store, "woke"
+        return store, applied or self._lives(partition, self.ids[call.uid])
 
     def _lives(self, partition: Partition, job_id: str) -> bool:
         return any(self.ids[job.uid] == job_id for job in partition.jobs)
+
+    # ---- sleeping -------------------------------------------------------------------------------------------------
+
+    def sleep(self, store: Store, call: Call) -> Outcome:
+        partition = self.at(store, call.ref)
+        if partition is None or partition.state not in ("active", "draining"):
+            return store, True
+        if partition.jobs and self.rules.sleep_needs_empty:
+            return store, False
+        return self.put(store, call.ref, partition._replace(asleep=True)), True
+
+    def wake(self, store: Store, call: Call) -> Outcome:
+        return store._replace(wakes=True), True
+
+    def read_wakes(self, store: Store, call: Call) -> Outcome:
+        return store._replace(wakes=False), store.wakes
+
+    def scale_to_zero(self, store: Store, call: Call) -> Outcome:
+        return store._replace(workers=False), True
+
+    def scale_up(self, store: Store, call: Call) -> Outcome:
+        return store._replace(workers=True), True
+
+    def sweep(self, store: Store, call: Call) -> Outcome:
+        return store, True
 
     # ---- working --------------------------------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ VERIFIED = {
     "no leader": "V11",
     "edit and promote": "V12",
     "lost claim reply": "V14",
+    "sleeps": "O20",
 }
 
 PROVED = {
@@ -37,6 +38,11 @@ PROVED = {
     "install_reasserts",
     "mark_keeps_epoch",
     "resume_voids",
+    "sleep_needs_empty",
+    "sleep_before_zero",
+    "refusal_aborts",
+    "enqueue_wakes",
+    "wakes_lead_to_a_look",
 }
 """Rules whose need is shown by a test with the id of the scenario."""
 
@@ -96,6 +102,12 @@ def test_V12_model_settings_changed_during_a_promote_hold_in_the_new_version() -
 def test_V14_model_a_lost_claim_is_resumed() -> None:
     _holds("lost claim reply")
     _catches("resume_voids")
+
+
+def test_O20_model_no_job_waits_unheard_in_a_queue_without_workers() -> None:
+    _holds("sleeps")
+    for rule in ("sleep_needs_empty", "sleep_before_zero", "refusal_aborts", "enqueue_wakes", "wakes_lead_to_a_look"):
+        _catches(rule)
 
 
 @pytest.mark.parametrize("name", [name for name in SMALL if name not in VERIFIED])

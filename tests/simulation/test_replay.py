@@ -11,7 +11,7 @@ from headrace.stores.memory import MemoryStore
 from headrace.stores.redis import RedisStore
 from headrace.topology import PartitionRef
 from tests.services.redis import RedisServers, flavours
-from tests.simulation.replay import QUEUE, Advance, Replay, walk
+from tests.simulation.replay import QUEUE, UNSTORED, Advance, Replay, walk
 from tests.simulation.rules import PROTOCOL, Rules
 from tests.simulation.scenarios import LARGE, SMALL
 from tests.simulation.world import Model, describe
@@ -88,6 +88,9 @@ async def test_a_store_does_what_the_model_does(backend: Backend, name: str) -> 
         ("remember_nonces", "lost enqueue reply"),
         ("resume_voids", "late claim"),
         ("discard_surplus", "two counts"),
+        ("sleep_needs_empty", "sleeps"),
+        ("created_asleep", "sleeps, promoted"),
+        ("enqueue_wakes", "sleeps"),
     ],
 )
 async def test_a_store_differs_from_a_model_without_the_rule(
@@ -114,4 +117,5 @@ def test_the_walks_take_every_step_and_meet_every_misfortune() -> None:
     }
     fates = {"crashes", "sleeps", "expires"}
     topology = {"read_topology", "write_topology", "install", "settle", "mark", "close_partition", "remove", "discard"}
-    assert taken == fates | topology | {"enqueue", "probe", "claim", "resume", "ack", "fail"}
+    sleeping = {"sleep", *UNSTORED}
+    assert taken == fates | topology | sleeping | {"enqueue", "probe", "claim", "resume", "ack", "fail"}

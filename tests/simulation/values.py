@@ -97,6 +97,7 @@ class Partition(NamedTuple):
     dead: tuple[int, ...] = ()
     nonces: tuple[Nonce, ...] = ()
     void: tuple[Token, ...] = ()
+    asleep: bool = False
 
 
 class History(NamedTuple):
@@ -109,11 +110,16 @@ class History(NamedTuple):
 
 
 class Store(NamedTuple):
-    """Everything that is stored; ``partitions`` in the order of ``Machine.refs``, None where absent."""
+    """Everything that is stored; ``partitions`` in the order of ``Machine.refs``, None where absent.
+
+    ``workers``: whether any run. ``wakes``: whether the operator has been told that a partition woke.
+    """
 
     topology: Topology | None
     partitions: tuple[Partition | None, ...]
     history: History
+    workers: bool = True
+    wakes: bool = False
 
 
 class Call(NamedTuple):

@@ -10,6 +10,7 @@ from tests.simulation.actors import Role
 from tests.simulation.producer import Producer, ProducerState
 from tests.simulation.rules import PROTOCOL, Rules
 from tests.simulation.sequences import Keeper, Promoter, Undoer
+from tests.simulation.sleeper import Sleeper
 from tests.simulation.store import Machine
 from tests.simulation.values import (
     Call,
@@ -69,7 +70,8 @@ class Setting:
     ``finishes``: whether the keeper also finishes promotions that others began.
     ``undo``: a version and partitions that somebody undoes while it is unpromoted.
     ``oversleeps``: producers may sleep while a reply is lost. ``fails``: jobs may become dead letters.
-    ``fuses``: claims may carry acknowledgements.
+    ``fuses``: claims may carry acknowledgements. ``sleeps``: the operator takes the workers away while there is no
+    work.
     """
 
     enqueues: Sequence[Enqueue] = ()
@@ -84,6 +86,7 @@ class Setting:
     oversleeps: bool = False
     fails: bool = False
     fuses: bool = False
+    sleeps: bool = False
 
     def sizes(self) -> dict[int, int]:
         """Return the most partitions that any actor gives to each version."""
@@ -100,7 +103,7 @@ class Model:
         self.setting = setting
         self.rules = rules
         refs = [Ref(n, partition) for n, size in sorted(setting.sizes().items()) for partition in range(size)]
-        self.machine = Machine(refs, setting.enqueues, rules)
+        self.machine = Machine(refs, setting.enqueues, rules, sleeps=setting.sleeps)
         self.roles: list[Role[Any]] = [
             Producer(number, setting.enqueues, rules)
             for number in range(1 + max((enqueue.producer for enqueue in setting.enqueues), default=-1))
@@ -115,11 +118,14 @@ class Model:
             self.roles.append(Keeper(f"K{number}", rules, edits=edits, finishes=setting.finishes))
         if setting.undo:
             self.roles.append(Undoer(*setting.undo))
+        if setting.sleeps:
+            self.roles.append(Sleeper(rules))
 
     def initial(self) -> World:
         topology = Topology.created(*self.setting.first) if self.setting.first else None
         listed = topology.refs(topology.active) if topology else ()
-        partitions = tuple(Partition("active", 1, len(listed)) if ref in listed else None for ref in self.machine.refs)
+        created = Partition("active", 1, len(listed), asleep=self.machine.rules.created_asleep)
+        partitions = tuple(created if ref in listed else None for ref in self.machine.refs)
         nothing = (0,) * len(self.setting.enqueues)
         store = Store(topology, partitions, History(nothing, nothing, nothing))
         return World(store, tuple(role.start() for role in self.roles), (), self.setting.budget)
@@ -129,6 +135,8 @@ class Model:
     def successors(self, world: World) -> Iterator[tuple[Step, World]]:
         for number, role in enumerate(self.roles):
             local = world.actors[number]
+            if number in self.workers and not world.store.workers:
+                continue
             for move in role.moves(local, world.store):
                 yield from self._move(world, number, role, move.local, move.call)
             if world.budget.crashes and (crashed := role.crash(local)) is not None:
@@ -154,6 +162,8 @@ class Model:
         if isinstance(reply, Counts) and self._may_resend(world, call.ref):
             reply = reply._replace(may_retry=True)
         actors = _with(world.actors, number, role.reply(local, call, reply))
+        if call.method == "scale_to_zero":
+            actors = self._stopped(actors)
         yield Step(number, "answered", call, reply), World(store, actors, world.network, world.budget)
         budget = world.budget
         if budget.lost and store != world.store and (unknown := role.unknown(local, call)) is not None:
@@ -166,6 +176,13 @@ class Model:
             spent = budget._replace(**{f"late_{call.method}s": late - 1})
             network = tuple(sorted((*world.network, call), key=repr))
             yield Step(number, "late", call), World(world.store, actors, network, spent)
+
+    def _stopped(self, actors: tuple[Hashable, ...]) -> tuple[Hashable, ...]:
+        """Return the actors after the workers were killed: the hardest way in which they may go."""
+        for number in self.workers:
+            crashed = self.roles[number].crash(actors[number])
+            actors = actors if crashed is None else _with(actors, number, crashed)
+        return actors
 
     def _may_resend(self, world: World, ref: Ref | None) -> bool:
         """Whether a step of unknown outcome went to the partition and its producer has neither an answer nor given up.

@@ -73,8 +73,10 @@ class ClusterClient:
 
     async def blocking(self, seconds: float, *command: Argument) -> Any:
         """Run a command that may block for ``seconds``, on a connection of its own."""
+        # Every other command of ours begins with its key.
+        key = command[command.index("STREAMS") + 1] if command[0] == "XREAD" else command[1]
         for _ in range(MAX_REDIRECTIONS):
-            node = self._node(await self._address(command[1]))
+            node = self._node(await self._address(key))
             try:
                 return await node.blocking(seconds, *command)
             except Redirected as redirected:

@@ -36,6 +36,7 @@ from headrace.stores.protocols.dead_letters import DeadLetter, DeadLetterSteps
 from headrace.stores.protocols.parking import ParkingSteps, Unknown, no_worker_knows
 from headrace.stores.protocols.producing import LANE, Accepted, Moved, NewJob, ProducingSteps
 from headrace.stores.protocols.server import ServerSteps
+from headrace.stores.protocols.sleeping import Glance, Nap, SleepingSteps, Wakes
 from headrace.stores.protocols.statistics import COUNTERS, WORK, Depth, Growth, Statistics, StatisticsSteps, Survey
 from headrace.stores.protocols.topology import Counts, PartitionState, TopologySteps
 from headrace.stores.protocols.waking import WakingSteps
@@ -64,8 +65,10 @@ __all__ = [
     "DeadLetter",
     "Depth",
     "Failure",
+    "Glance",
     "Growth",
     "Moved",
+    "Nap",
     "NewJob",
     "PartitionState",
     "Release",
@@ -74,6 +77,7 @@ __all__ = [
     "Store",
     "Survey",
     "Unknown",
+    "Wakes",
     "check_batch",
     "check_limit",
     "check_page",
@@ -89,6 +93,7 @@ class Store(
     DeadLetterSteps,
     StatisticsSteps,
     WakingSteps,
+    SleepingSteps,
     ServerSteps,
     Protocol,
 ):

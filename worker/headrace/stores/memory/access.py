@@ -44,7 +44,7 @@ class MemoryAccess:
         return partition.counts(now)
 
     def _hint_news(self, ref: PartitionRef, partition: Partition, now: int) -> None:
-        ready, waits_until = partition.take_news()
+        ready, waits_until, woke = partition.take_news()
         hints = self._data.queue(ref.queue)
         if ready:
             hints.became_ready(ref, now)
@@ -52,3 +52,5 @@ class MemoryAccess:
             hints.waits_until(ref, waits_until)
         if ready or waits_until is not None:
             self._waiters.deliver(ref.queue)
+        if woke:
+            self._data.wakes.add(ref.queue)

@@ -11,6 +11,7 @@ from typing import Literal
 
 from headrace.stores.memory.hints import QueueHints
 from headrace.stores.memory.partition import Partition
+from headrace.stores.memory.wakes import WakeLog
 from headrace.stores.protocols.statistics import Depth, Growth
 from headrace.topology import PartitionRef, Topology
 
@@ -44,6 +45,10 @@ class Data:
     tombstones: dict[PartitionRef, int] = field(default_factory=dict)
     hints: dict[str, QueueHints] = field(default_factory=dict)
     stats: dict[str, StoredStats] = field(default_factory=dict)
+    wakes: WakeLog = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.wakes = WakeLog(self.lock)
 
     def now(self) -> int:
         """Return the time; it never goes back, whatever the clock does."""

@@ -6,6 +6,7 @@ from headrace.stores.memory.dead_letters import MemoryDeadLetters
 from headrace.stores.memory.parking import MemoryParking
 from headrace.stores.memory.producing import MemoryProducing
 from headrace.stores.memory.server import MemoryServer
+from headrace.stores.memory.sleeping import MemorySleeping
 from headrace.stores.memory.statistics import MemoryStatistics
 from headrace.stores.memory.topology import MemoryTopology
 from headrace.stores.memory.waking import MemoryWaking
@@ -20,6 +21,7 @@ class MemoryStore(
     MemoryDeadLetters,
     MemoryStatistics,
     MemoryWaking,
+    MemorySleeping,
     MemoryServer,
 ):
     """A store in the memory of this process, with the behaviour of the Redis one; nothing outlives the process.

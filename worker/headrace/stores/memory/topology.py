@@ -48,7 +48,9 @@ class MemoryTopology(MemoryAccess):
         if partition is None:
             before = self._data.gone(ref)
             if create and before == "absent":
-                self._data.partitions[ref] = Partition(ref, topology.epoch, partitions, topology.settings)
+                partition = Partition(ref, topology.epoch, partitions, topology.settings)
+                partition.asleep = True
+                self._data.partitions[ref] = partition
             return before
         partition.agree(topology.epoch, partitions, topology.settings, settled=settled)
         self._hint_news(ref, partition, self._data.now())

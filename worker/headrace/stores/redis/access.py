@@ -47,5 +47,11 @@ class RedisAccess:
             with suppress(StoreUnavailable):
                 await self._hints.give(ref, ready=ready, due=due)
 
+    async def _wake(self, queue: str) -> None:
+        """Tell what the script could not tell: that the queue was asleep."""
+        if self._hints is not None:
+            with suppress(StoreUnavailable):
+                await self._hints.wake(queue)
+
     async def _run(self, name: str, ref: PartitionRef, *args: Argument) -> Any:
         return await self._client.run(script(name), self._keys.of_script(name, ref), args)

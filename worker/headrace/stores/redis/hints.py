@@ -46,6 +46,10 @@ class ClusterHints:
         reply = await self._client.run(script("claimed"), keys, (ref.label, worker, outlook.more, outlook.due, seen))
         return reply[0], reply[1]
 
+    async def wake(self, queue: str) -> None:
+        """Say that a sleeping queue has got a job."""
+        await self._client.run(script("wake"), self._keys.of_queue_script("wake", queue), (queue,))
+
     async def forget(self, ref: PartitionRef) -> None:
         """Remove every hint of a partition that is gone."""
         await self._client.run(script("forget"), self._keys.of_queue_script("forget", ref.queue), (ref.label,))

@@ -47,11 +47,14 @@ SCRIPT_KEYS: Final[dict[str, tuple[str, ...]]] = {
     "survey": COUNTED,
     "remove": PARTITION_KEYS,
     "discard": ("meta", "jobs", "moving", "arrived", "dead", "seen"),
+    "sleep": ("meta", "r0", "r1", "r2", "suspects", "scheduled", "retry", "leased", "moving", "arrived"),
 }  # fmt: skip
 """Partition keys of each script, in the order of its KEYS."""
 
-HINTED: Final = ("enqueue", "ack", "fail", "release", "recover", "promote_due", "install")
+WAKES: Final = "wakes"
+HINTED: Final = ("ack", "fail", "release", "recover", "promote_due", "install")
 HINT_KEYS: Final[dict[str, tuple[str, ...]]] = {
+    "enqueue": ("hot", "due", WAKES),
     "claim": ("hot", "due", "alarm"),
     "park": ("hot", "due", "parked"),
     "unpark": ("hot", "due", "parked"),
@@ -59,7 +62,7 @@ HINT_KEYS: Final[dict[str, tuple[str, ...]]] = {
     "remove": ("hot", "due", "parked"),
     **dict.fromkeys(HINTED, ("hot", "due")),
 }
-"""Queue keys that the standalone form appends."""
+"""Queue keys, and the wakes of all queues, that the standalone form appends."""
 
 QUEUE_SCRIPT_KEYS: Final[dict[str, tuple[str, ...]]] = {
     "write_topology": ("topology",),
@@ -71,6 +74,8 @@ QUEUE_SCRIPT_KEYS: Final[dict[str, tuple[str, ...]]] = {
     "read_stats": ("stats",),
     "write_stats": ("stats", "topology"),
     "count_work": ("stats", "topology"),
+    "glance": ("hot", "due"),
+    "wake": (WAKES,),
 }
 
 
@@ -87,6 +92,11 @@ class Keys:
         """The key that tells one data set from another."""
         return f"{{{self._prefix}}}:marker".encode()
 
+    @property
+    def wakes(self) -> bytes:
+        """The stream that names queues which were woken."""
+        return f"{{{self._prefix}}}:{WAKES}".encode()
+
     def queue(self, queue: str, name: str) -> bytes:
         """Return the queue's key ``name``, e.g. ``{headrace:emails}:hot``."""
         return f"{{{self._prefix}:{queue}}}:{name}".encode()
@@ -100,15 +110,18 @@ class Keys:
         keys = self._cache.get((script, ref))
         if keys is None:
             own = tuple(self.partition(ref, name) for name in SCRIPT_KEYS[script])
-            hints = tuple(self.queue(ref.queue, name) for name in HINT_KEYS.get(script, ())) if self._hinted else ()
+            hints = tuple(self._named(ref.queue, name) for name in HINT_KEYS.get(script, ())) if self._hinted else ()
             if len(self._cache) > 65_536:  # versions come and go
                 self._cache.clear()
             keys = self._cache[script, ref] = own + hints
         return keys
 
+    def _named(self, queue: str, name: str) -> bytes:
+        return self.wakes if name == WAKES else self.queue(queue, name)
+
     def of_queue_script(self, script: str, queue: str) -> tuple[bytes, ...]:
-        """Return the KEYS of a script that works on the queue's own keys."""
-        return tuple(self.queue(queue, name) for name in QUEUE_SCRIPT_KEYS[script])
+        """Return the KEYS of a script that works on the queue's own keys, or on the wakes of all queues."""
+        return tuple(self._named(queue, name) for name in QUEUE_SCRIPT_KEYS[script])
 
 
 def labelled(queue: str, label: bytes) -> PartitionRef:

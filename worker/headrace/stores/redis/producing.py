@@ -22,10 +22,12 @@ class RedisProducing(RedisAccess):
         """Insert jobs into an active partition; the same nonce within 10 s is applied once."""
         check_batch(jobs)
         reply = await self._run(
-            "enqueue", ref, ref.label, partitions, nonce, pack([part for job in jobs for part in job])
+            "enqueue", ref, ref.label, partitions, nonce, pack([part for job in jobs for part in job]), ref.queue
         )
         if reply[0] == b"ok":
             await self._hint(ref, ready=reply[2], due=reply[3])
+            if reply[4]:
+                await self._wake(ref.queue)
             return Accepted(frozenset(reply[1]))
         if reply[0] == b"full":
             raise QueueFull(ref.queue, ref.label, reply[1], reply[2])
@@ -38,4 +40,7 @@ class RedisProducing(RedisAccess):
         """PROBE: MARK the partition of an older version and tell for each (key, nonce) whether it is known there."""
         check_batch(jobs)
         packed = pack([part for job in jobs for part in job])
-        return [bool(known) for known in await self._run("probe", ref, topology.to_json(), packed)]
+        found = [bool(known) for known in await self._run("probe", ref, topology.to_json(), packed)]
+        if any(known and nonce for known, (_, nonce) in zip(found, jobs, strict=True)):
+            await self._wake(ref.queue)  # the reply that would have asked for it was lost
+        return found

@@ -6,6 +6,7 @@ from headrace.stores.redis.dead_letters import RedisDeadLetters
 from headrace.stores.redis.parking import RedisParking
 from headrace.stores.redis.producing import RedisProducing
 from headrace.stores.redis.server import RedisServer
+from headrace.stores.redis.sleeping import RedisSleeping
 from headrace.stores.redis.statistics import RedisStatistics
 from headrace.stores.redis.topology import RedisTopology
 from headrace.stores.redis.waking import RedisWaking
@@ -20,6 +21,7 @@ class RedisStore(
     RedisDeadLetters,
     RedisStatistics,
     RedisWaking,
+    RedisSleeping,
     RedisServer,
 ):
     """A store on Redis or Valkey: one server, the primary that Sentinels name, or a Cluster, as the URL says.

@@ -38,6 +38,7 @@ class Contents:
         self.partitions = partitions
         self.successor: Topology | None = None
         self.dead = DeadLetters()
+        self.asleep = False
         self._marked_at: int | None = None
         self._jobs: dict[bytes, bytes] = {}
         self._changes: dict[bytes, Changes] = {}

@@ -10,8 +10,11 @@ from headrace.stores.memory.partition.housekeeping import HousekeepingRules
 from headrace.stores.memory.partition.parking import ParkingRules
 from headrace.stores.memory.partition.producing import ProducingRules
 from headrace.stores.memory.partition.settling import SettlingRules
+from headrace.stores.memory.partition.sleeping import SleepingRules
 from headrace.stores.memory.partition.topology import TopologyRules
 
 
-class Partition(TopologyRules, ProducingRules, ClaimingRules, SettlingRules, HousekeepingRules, ParkingRules):
+class Partition(
+    TopologyRules, ProducingRules, ClaimingRules, SettlingRules, HousekeepingRules, ParkingRules, SleepingRules
+):
     """A partition that exists. What it holds is in `headrace.stores.memory.partition.contents`."""

@@ -39,6 +39,9 @@ class ProducingRules(Contents):
                 self._push(key)
             else:
                 self._wait(self._scheduled, run_at, key)
+        if self.asleep and len(existing) < len(jobs):
+            self.asleep = False
+            self._news.woke()
         self._nonces.remember(nonce, now)
         return Accepted(frozenset(existing))
 

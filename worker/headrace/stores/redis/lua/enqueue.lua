@@ -1,30 +1,34 @@
 -- ENQUEUE: insert jobs into an active partition, each unless its id is live there.
 --
 -- KEYS  1 meta hash, 2-4 ready lists of lanes 0-2, 5 scheduled zset, 6 jobs hash, 7 moving hash, 8 seen zset
---       standalone form also: 9 hot zset, 10 due zset of the queue
+--       standalone form also: 9 hot zset, 10 due zset of the queue, 11 wakes stream of all queues
 -- ARGV  1 label "version:partition", 2 partition count the caller believes in, 3 nonce of this call,
---       4 msgpack [key, when, body, ...]; when: 0 now, > 0 at that ms, < 0 after that many ms; at most 1,000 jobs
--- Returns {'ok', existing (indexes from 0), became ready where nothing was (0/1), earliest waiting ms or -1}
+--       4 msgpack [key, when, body, ...]; when: 0 now, > 0 at that ms, < 0 after that many ms; at most 1,000 jobs,
+--       5 queue
+-- Returns {'ok', existing (indexes from 0), became ready where nothing was (0/1), earliest waiting ms or -1,
+--          the partition was asleep, or may have been at the first of several tries (0/1)}
 --         {'full', jobs, limit} or {'held'}: refused by the queue's settings, nothing was changed
 --         {'moved', absent | D | C | T | resized, successor topology or ''}: nothing was changed
 -- Cost  O(jobs), plus O(log n) each for those that wait. Called by producers, through Store.enqueue.
 local META, R0, R1, R2, SCHEDULED, JOBS, MOVING, SEEN = unpack(KEYS, 1, 8)
-local HOT, DUE = KEYS[9], KEYS[10]
+local HOT, DUE, WAKES = KEYS[9], KEYS[10], KEYS[11]
 local LABEL, NONCE = ARGV[1], ARGV[3]
 --@include clock
 --@include hints
+--@include wake
 
-local meta = redis.call('HMGET', META, 's', 'n', 't', 'enq', 'succ', 'hold', 'len', 'rdy')
+local meta = redis.call('HMGET', META, 's', 'n', 't', 'enq', 'succ', 'hold', 'len', 'rdy', 'asleep')
 if meta[1] ~= 'A' then return {'moved', meta[1] or 'absent', meta[5] or ''} end
 if meta[2] ~= ARGV[2] then return {'moved', 'resized', ''} end
-if redis.call('ZSCORE', SEEN, NONCE) then return {'ok', {}, 0, -1} end
+-- Perhaps nobody got the reply that said whether it was asleep. In the standalone form it has been told.
+if redis.call('ZSCORE', SEEN, NONCE) then return {'ok', {}, 0, -1, 1} end
 
 local batch = cmsgpack.unpack(ARGV[4])
 if #batch > 3000 then return redis.error_reply('HEADRACE at most 1000 jobs in one enqueue call') end
 local now = server_now(meta[3])
 local ids = {}
 for i = 1, #batch, 3 do ids[#ids + 1] = string.sub(batch[i], 2) end
-if #ids == 0 then return {'ok', {}, 0, -1} end
+if #ids == 0 then return {'ok', {}, 0, -1, 0} end
 local live = redis.call('HMGET', JOBS, unpack(ids))
 local moving = redis.call('EXISTS', MOVING) == 1 and redis.call('HMGET', MOVING, unpack(ids)) or {}
 
@@ -56,7 +60,7 @@ if meta[7] and meta[7] ~= '' and #records > 0 then
   local length = redis.call('HLEN', JOBS)
   if length + #records / 2 > tonumber(meta[7]) then return {'full', length, tonumber(meta[7])} end
 end
-local woke = 0
+local woke, roused = 0, 0
 if #records > 0 then
   redis.call('HSET', JOBS, unpack(records))
   for lane, list in pairs({['0'] = R0, ['1'] = R1, ['2'] = R2}) do
@@ -74,4 +78,9 @@ local arrived = tonumber(meta[8] or 0) + fresh_jobs - #waiting / 2
 redis.call('HSET', META, 't', now, 'enq', tonumber(meta[4] or 0) + fresh_jobs, 'rdy', arrived)
 if woke == 1 then hint_ready(now) end
 if earliest > 0 then hint_due(earliest) end
-return {'ok', existing, woke, earliest}
+if meta[9] and #records > 0 then
+  redis.call('HDEL', META, 'asleep')
+  wake(ARGV[5])
+  roused = 1
+end
+return {'ok', existing, woke, earliest, roused}

@@ -18,7 +18,7 @@ local epoch = tonumber(ARGV[1])
 local meta = redis.call('HMGET', META, 's', 'e', 'hold', 't')
 local state, known = meta[1], tonumber(meta[2] or 0)
 if not state then
-  if ARGV[4] == '1' then redis.call('HSET', META, 's', 'A', 'e', ARGV[1], 'n', ARGV[2], unpack(ARGV, 6)) end
+  if ARGV[4] == '1' then redis.call('HSET', META, 's', 'A', 'e', ARGV[1], 'n', ARGV[2], 'asleep', 1, unpack(ARGV, 6)) end
   return {'absent', 0}
 end
 if state == 'A' and (known < epoch or (known == epoch and ARGV[3] == 'settle')) then
