@@ -85,10 +85,12 @@ class Worker:
         *,
         at: PartitionRef | None = None,
         acks: Sequence[Settled] = (),
-        suspect: bool = True,
+        suspects: int = 1,
+        alone: bool = False,
     ) -> Claim:
         self.seq += 1
-        return await self.store.claim(at or ref(), self.name, self.seq, limit, lease_ms, acks, suspect=suspect)
+        where = at or ref()
+        return await self.store.claim(where, self.name, self.seq, limit, lease_ms, acks, suspects=suspects, alone=alone)
 
 
 async def claim_when_due(worker: Worker, advance: Callable[[int], Awaitable[None]], ms: int, not_before: int) -> Claim:

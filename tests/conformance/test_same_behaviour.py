@@ -126,13 +126,18 @@ class SameBehaviour(RuleBasedStateMachine):
         limit=st.sampled_from([0, 1, 1, 2, 4, 12]),
         lease_ms=never_or_now,
         acks=picks,
-        suspect=st.booleans(),
+        suspects=st.sampled_from([0, 1, 1, 3]),
+        alone=st.booleans(),
     )
-    def claim(self, partition: int, worker: str, limit: int, lease_ms: int, acks: list[int], suspect: bool) -> None:
+    def claim(
+        self, partition: int, worker: str, limit: int, lease_ms: int, acks: list[int], suspects: int, alone: bool
+    ) -> None:
         self.seq += 1
         settled = self.pick(acks)[partition]
         claim = self.both(
-            lambda store: store.claim(ref(partition), worker, self.seq, limit, lease_ms, settled, suspect=suspect),
+            lambda store: store.claim(
+                ref(partition), worker, self.seq, limit, lease_ms, settled, suspects=suspects, alone=alone
+            ),
             lambda claim: (_claim(claim), claim.next_hint),
         )
         self.leases += [(partition, Settled(job.key, claim.token)) for job in claim.jobs]
@@ -233,11 +238,11 @@ def _claim(claim: Claim, *, ordered: bool = True) -> tuple[object, ...]:
     for claimed in claim.jobs:
         job = opened(claimed)
         history = [(entry.status, entry.worker, entry.error) for entry in job.history]
-        facts = (job.attempt, job.expiries, job.crashes, job.suspect, job.last_error, history)
+        facts = (job.attempt, job.expiries, job.crashes, job.suspect, job.alone, job.last_error, history)
         jobs.append((claimed.key, job.payload, facts))
     if not ordered:
         jobs.sort(key=lambda each: each[0])
-    return claim.token, jobs, claim.refused, claim.gone
+    return claim.token, jobs, claim.refused, claim.gone, claim.make_room
 
 
 def test_memory_behaves_like_a_server(redis_server: RedisServer) -> None:

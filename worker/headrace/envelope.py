@@ -10,7 +10,7 @@ Big-endian. The store writes the first two fields, so that both are server time:
 
 Extras are a msgpack map: ``h`` headers (text to text). Only explicit values are stored; what is unset follows the
 queue's live settings. The facts that change live beside it as msgpack
-``[attempt, expiries, last_error, [[status, at, worker, error], ...], crashes, suspect]``, and only for jobs that have
+``[attempt, expiries, last_error, [[status, at, worker, error], ...], crashes, suspicion]``, and only for jobs that have
 any.
 """
 
@@ -174,9 +174,9 @@ def decode_record(stored_id: bytes, record: bytes, changes: bytes, *, queue: str
         priority,
     )
     if changes:
-        job.attempt, job.expiries, job.last_error, history, job.crashes, suspect = msgpack.unpackb(
+        job.attempt, job.expiries, job.last_error, history, job.crashes, suspicion = msgpack.unpackb(
             changes, unicode_errors="replace"
         )
         job.history = tuple(HistoryEntry(*entry) for entry in history)
-        job.suspect = bool(suspect)
+        job.suspect, job.alone = suspicion > 0, suspicion > 1
     return job

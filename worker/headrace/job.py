@@ -26,8 +26,9 @@ class Job:
     """A job as a worker sees it. Times are milliseconds since the epoch, of server time.
 
     ``attempt`` counts the runs that ended in a failure so far (0 on the first run), ``expiries`` the leases that were
-    lost. ``suspect``: a lease was lost, so that the job runs as the only suspect of its worker; ``crashes``: how often
-    it was lost then. ``max_retries`` and ``timeout_ms`` are None where the job follows the queue's live settings.
+    lost. ``suspect``: a lease was lost, and no run has ended by itself since; ``alone``: more than one, so that the job
+    runs as the only one of its worker; ``crashes``: how often it was lost then. ``max_retries`` and ``timeout_ms`` are
+    None where the job follows the queue's live settings.
     """
 
     id: str
@@ -46,5 +47,6 @@ class Job:
     expiries: int = 0
     crashes: int = 0
     suspect: bool = False
+    alone: bool = False
     last_error: str = ""
     history: tuple[HistoryEntry, ...] = ()

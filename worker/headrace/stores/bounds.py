@@ -18,6 +18,8 @@ NONCE_TTL_MS = 10_000
 TOMBSTONE_TTL_MS = 7 * 24 * 3600 * 1000
 SUSPECT_RECHECK_MS = 1000
 """A partition whose suspects nobody may take now is hinted again after this time."""
+ROOM_MS = 10_000
+"""A worker that makes room for a job that runs alone has to say so within this time, or another one is asked."""
 RECHECK_MS = 2000
 """A partition with ready jobs is hinted again after this time, whatever happened to the first hint."""
 HORIZONS = (10, 30, 60, 300, 900, 3600)

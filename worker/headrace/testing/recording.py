@@ -167,10 +167,11 @@ class RecordingStore(GatedStore):
         lease_ms: int,
         acks: Sequence[Settled] = (),
         *,
-        suspect: bool = True,
+        suspects: int = 1,
+        alone: bool = False,
     ) -> Claim:
         """Claim, and note what was acknowledged and what begins."""
-        claim = await super().claim(ref, worker, seq, limit, lease_ms, acks, suspect=suspect)
+        claim = await super().claim(ref, worker, seq, limit, lease_ms, acks, suspects=suspects, alone=alone)
         if acks:
             self._end(acks, claim.refused, lambda _: ("succeeded", ""))
         at = self._clock.now

@@ -24,6 +24,7 @@ from headrace.worker.leases import Batch, LeaseTable
 from headrace.worker.metrics import Metrics
 from headrace.worker.outage import Backoff, Reachability
 from headrace.worker.policies import Policies
+from headrace.worker.seclusion import Seclusion, group_size
 from headrace.worker.settings import WorkerSettings
 from headrace.worker.settlements import Outbox, Settlements
 
@@ -78,7 +79,9 @@ class Claims:
         self._seq: Iterator[int] = count(1)
         self._reserved = 0
         self._doubtful = 0
-        self._suspect_asked = False
+        self._group = group_size(settings.concurrency)
+        self._suspects_asked = 0
+        self._seclusion = Seclusion()
         self._in_doubt: Counter[PartitionRef] = Counter()
         self._backoff = Backoff()
         self._not_before = float("-inf")
@@ -97,6 +100,8 @@ class Claims:
 
     def capacity(self) -> int:
         """Jobs that may be claimed now."""
+        if self._seclusion or self._leases.alone:
+            return 0  # a job must run alone, or does
         settings = self._settings
         places = settings.concurrency + settings.queue_buffer - self._executor.occupied
         return min(places, settings.in_flight_limit - self._leases.held - self._doubtful) - self._reserved
@@ -116,8 +121,10 @@ class Claims:
 
     async def run(self) -> None:
         """Claim until `stop`."""
-        loop = asyncio.get_running_loop()
         while not self._stopping:
+            if self._seclusion:
+                await self._make_room()
+                continue
             free = self.capacity()
             if free > 0:
                 self._roomy.set()
@@ -141,12 +148,30 @@ class Claims:
                 self.rotation.queues[ref.queue].settle()
                 continue
             limit = min(free if free <= SPLIT_ABOVE else (free + 1) // 2, self._settings.claim_limit)
-            self._claimed_at = time.monotonic()
-            self._reserved += limit
-            self._open_calls += 1
-            call = loop.create_task(self._claim(self.rotation.queues[ref.queue], ref, limit))
-            self._calls.add(call)
-            call.add_done_callback(self._calls.discard)
+            self._begin(ref, limit)
+
+    async def _make_room(self) -> None:
+        """Claim nothing until nothing runs; then take the job that must run alone, if nobody else has."""
+        self.cycled_at = now = time.monotonic()
+        step = self._seclusion.next(idle=self._executor.occupied == 0, now=now)
+        if self._open_calls or self._leases.alone:
+            await self._sleep(None, wanted=0)
+            return
+        if (pause := max(step.wait, self._not_before - now)) > 0:
+            await self._sleep(pause, wanted=0)
+            return
+        self._seclusion.stepped(now)
+        self._begin(step.ref, self._settings.claim_limit if step.alone else 0, alone=step.alone)
+
+    def _begin(self, ref: PartitionRef, limit: int, *, alone: bool = False) -> None:
+        self._claimed_at = time.monotonic()
+        self._reserved += limit
+        self._open_calls += 1
+        call = asyncio.get_running_loop().create_task(
+            self._claim(self.rotation.queues[ref.queue], ref, limit, alone=alone)
+        )
+        self._calls.add(call)
+        call.add_done_callback(self._calls.discard)
 
     async def stop(self, timeout: float) -> None:
         """Claim no more; wait at most ``timeout`` seconds for the claims on their way, whose jobs are handed back."""
@@ -182,7 +207,7 @@ class Claims:
 
     # ---- one claim ---------------------------------------------------------------------------------------------------
 
-    async def _claim(self, hints: QueueHints, ref: PartitionRef, limit: int) -> None:
+    async def _claim(self, hints: QueueHints, ref: PartitionRef, limit: int, *, alone: bool) -> None:
         seq = next(self._seq)
         lease_ms = self._policies.lease_ms(ref.queue)
         self._on_lease(lease_ms)
@@ -190,12 +215,19 @@ class Claims:
         acks = self._settlements.take_acks(outbox)
         taken_at = time.monotonic()
         hints.calls += 1
-        # One suspect at a time in this process, so that it is known who took it down.
-        suspect = not self._suspect_asked and self._leases.suspects == 0
-        self._suspect_asked |= suspect
+        # Few suspects at a time, so that few must run alone if the process ends.
+        suspects = max(0, min(limit, self._group - self._leases.suspects - self._suspects_asked))
+        self._suspects_asked += suspects
         try:
             claim = await self._store.claim(
-                ref, self._worker, seq, limit, lease_ms, [execution.settled for execution in acks], suspect=suspect
+                ref,
+                self._worker,
+                seq,
+                limit,
+                lease_ms,
+                [execution.settled for execution in acks],
+                suspects=suspects,
+                alone=alone,
             )
         except BaseException as error:
             self._settlements.return_acks(outbox, acks, error)
@@ -204,18 +236,20 @@ class Claims:
             self._reachability.failed(f"claiming from partition {ref.label} of queue {ref.queue}", error)
             self._metrics.store_unavailable()
             self._not_before = time.monotonic() + self._backoff.next()
-            await self._resume(hints, ref, seq, limit, lease_ms)
-            self._suspect_asked &= not suspect
+            self._seclusion.answered(ref, asked=False, taken=False)
+            await self._resume(hints, ref, seq, limit, lease_ms, alone=alone)
+            self._suspects_asked -= suspects
             return
         self._reachability.answered()
         self._backoff.reset()
         self._not_before = float("-inf")
         self._settlements.confirm_acks(outbox, acks, range(len(acks)) if claim.gone else claim.refused)
         self._deliver(outbox, claim, lease_ms, taken_at)
-        self._suspect_asked &= not suspect
+        self._suspects_asked -= suspects
+        self._seclusion.answered(ref, asked=claim.make_room, taken=alone and self._leases.alone > 0, alone=alone)
         if claim.next_hint is not None:
             hints.add(claim.next_hint)
-        elif len(claim.jobs) == limit:
+        elif 0 < len(claim.jobs) == limit:
             hints.add(ref)
         if claim.gone:
             self._on_gone(ref.queue)
@@ -227,6 +261,8 @@ class Claims:
 
     def _deliver(self, outbox: Outbox, claim: Claim, lease_ms: int, taken_at: float, places: int | None = None) -> None:
         if claim.jobs:
+            if self._leases.alone:
+                places = 0  # asked for before it was known that a job must run alone
             renew_after_ms = self._settings.heartbeat_for(lease_ms)
             batch = Batch(outbox, claim.token, lease_ms, renew_after_ms, claim.now, taken_at)
             self._executor.accept(batch, claim, places=places)
@@ -238,7 +274,9 @@ class Claims:
         hints.settle()
         self._notify()
 
-    async def _resume(self, hints: QueueHints, ref: PartitionRef, seq: int, limit: int, lease_ms: int) -> None:
+    async def _resume(
+        self, hints: QueueHints, ref: PartitionRef, seq: int, limit: int, lease_ms: int, *, alone: bool
+    ) -> None:
         """Find out what a claim without an answer took, before anything else is claimed from this partition.
 
         Other partitions go on meanwhile.
@@ -268,7 +306,9 @@ class Claims:
             if not self._in_doubt[ref]:
                 del self._in_doubt[ref]
         self._reachability.answered()
-        self._deliver(self._settlements.outbox(ref), claim, lease_ms, taken_at, places=max(0, self.capacity()))
+        # What it was to run alone it cannot, if others have begun meanwhile.
+        places = 0 if alone and self._executor.occupied else max(0, self.capacity())
+        self._deliver(self._settlements.outbox(ref), claim, lease_ms, taken_at, places=places)
         hints.add(ref)
         self._notify()
 

@@ -145,27 +145,34 @@ class Execution(Context):
 class LeaseTable:
     """Every batch with jobs whose outcome is not confirmed.
 
-    ``held`` counts these jobs, ``suspects`` those among them whose lease was lost before.
+    ``held`` counts these jobs, ``suspects`` those among them whose lease was lost before, ``alone`` those among these
+    that must run alone.
     """
 
     def __init__(self) -> None:
         self._batches: dict[Batch, None] = {}
         self.held = 0
         self.suspects = 0
+        self.alone = 0
 
     def add(self, batch: Batch) -> None:
         """Note a batch, its jobs in ``open``."""
         if batch.open:
             self._batches[batch] = None
             self.held += len(batch.open)
-            self.suspects += sum(execution.job.suspect for execution in batch.open.values())
+            for execution in batch.open.values():
+                if execution.job.suspect:
+                    self.suspects += 1
+                    self.alone += execution.job.alone
 
     def drop(self, execution: Execution) -> None:
         """Forget one job: its outcome is confirmed, or its lease is lost. Idempotent."""
         batch = execution.batch
         if batch.open.pop(execution.settled.key, None) is not None:
             self.held -= 1
-            self.suspects -= execution.job.suspect
+            if execution.job.suspect:
+                self.suspects -= 1
+                self.alone -= execution.job.alone
             if not batch.open:
                 self._batches.pop(batch, None)
 

@@ -22,7 +22,8 @@ class MemoryWorking(MemoryAccess):
         lease_ms: int,
         acks: Sequence[Settled] = (),
         *,
-        suspect: bool = True,
+        suspects: int = 1,
+        alone: bool = False,
     ) -> Claim:
         """Acknowledge, recover expired leases, promote what is due, and lease up to ``limit`` ready jobs."""
         check_limit(limit)
@@ -38,14 +39,16 @@ class MemoryWorking(MemoryAccess):
             refused = partition.ack(acks)
             partition.recover(now)
             partition.promote_due(now)
-            jobs, more, next_due = partition.claim(token, seq, limit, now + lease_ms, now, suspect=suspect)
+            jobs, more, next_due, room = partition.claim(
+                token, worker, seq, limit, now + lease_ms, now, suspects=suspects, alone=alone
+            )
             partition.take_news()
             hints.claimed(ref, more=more, next_due=next_due, now=now)
             alarm_ms = None if more else hints.take_alarm(worker, now)
             # Read before the leftovers are handed out: it tells this worker where to go on.
             following = None if hints.rearm else hints.first()
             self._waiters.deliver(ref.queue)
-            return Claim(token, jobs, refused, False, now, following, alarm_ms)
+            return Claim(token, jobs, refused, False, now, following, alarm_ms, room)
 
     async def resume(self, ref: PartitionRef, worker: str, seq: int, lease_ms: int) -> Claim:
         """Return again the batch of an earlier claim whose reply was lost, its leases renewed."""

@@ -53,7 +53,8 @@ class Claim:
 
     ``refused``: indexes into the call's acks that were not leased under their token. ``gone``: the partition is
     absent, closed or a tombstone. ``next_hint``: another partition of the queue that is worth a claim, if the store
-    knows one. ``alarm_ms``: see `Store.tick`.
+    knows one. ``alarm_ms``: see `Store.tick`. ``make_room``: a job waits to be run alone, and this worker is asked to
+    claim nothing more until it runs nothing; nothing new was leased.
     """
 
     token: bytes
@@ -63,6 +64,7 @@ class Claim:
     now: int = 0
     next_hint: PartitionRef | None = None
     alarm_ms: int | None = None
+    make_room: bool = False
 
 
 def token_of(worker: str, seq: int) -> bytes:
@@ -82,12 +84,15 @@ class WorkingSteps(Protocol):
         lease_ms: int,
         acks: Sequence[Settled] = (),
         *,
-        suspect: bool = True,
+        suspects: int = 1,
+        alone: bool = False,
     ) -> Claim:
         """Acknowledge ``acks``, recover expired leases, promote due jobs, and lease up to ``limit`` ready jobs.
 
         ``limit`` <= MAX_CLAIM; 0 only acknowledges and does the housekeeping. ``worker:seq`` must be new for each call.
-        ``suspect``: this worker runs no suspect now (a job whose lease was lost before) and may take one.
+        ``suspects``: how many suspects (jobs whose lease was lost before) may be among them. ``alone``: this worker
+        runs nothing else, and will not as long as it runs a job that must run alone (a suspect that was lost again);
+        then it gets that one if there is one, and nothing beside it.
         """
         ...
 
@@ -117,8 +122,8 @@ class WorkingSteps(Protocol):
     async def recover(self, ref: PartitionRef) -> int:
         """Take back at most MAX_RECOVER jobs with expired leases; the number of them. Claims do this too.
 
-        They become suspects, which workers run one at a time; a suspect whose lease is lost again is charged with a
-        crash, and is a dead letter at the queue's crash limit.
+        They become suspects. A suspect whose lease is lost again is to be run alone; only a job that is lost then is
+        charged with a crash, and is a dead letter at the queue's crash limit.
         """
         ...
 

@@ -13,26 +13,27 @@ from headrace.topology import PartitionRef
 
 PARTITION_KEYS: Final = (
     "meta", "r0", "r1", "r2", "scheduled", "retry", "leased", "lease", "jobs", "mut", "park", "moving", "arrived",
-    "seen", "dead", "letters", "suspects",
+    "seen", "dead", "letters", "suspects", "alone",
 )  # fmt: skip
 
 COUNTED: Final = (
     "meta", "r0", "r1", "r2", "scheduled", "retry", "leased", "jobs", "park", "moving", "arrived", "dead", "suspects",
+    "alone",
 )  # fmt: skip
 
 SCRIPT_KEYS: Final[dict[str, tuple[str, ...]]] = {
     "enqueue": ("meta", "r0", "r1", "r2", "scheduled", "jobs", "moving", "seen"),
     "probe": ("meta", "jobs", "moving", "seen"),
     "claim": (
-        "meta", "r0", "r1", "r2", "scheduled", "retry", "leased", "lease", "jobs", "mut", "seen", "suspects", "dead",
-        "letters",
+        "meta", "r0", "r1", "r2", "scheduled", "retry", "leased", "lease", "jobs", "mut", "seen", "suspects", "alone",
+        "dead", "letters",
     ),
     "resume": ("meta", "leased", "lease", "jobs", "mut", "seen"),
     "ack": ("meta", "r0", "r1", "r2", "leased", "lease", "jobs", "mut"),
     "fail": ("meta", "r0", "r1", "r2", "retry", "leased", "lease", "jobs", "mut", "dead", "letters"),
-    "release": ("meta", "r0", "r1", "r2", "retry", "leased", "lease", "mut", "suspects"),
+    "release": ("meta", "r0", "r1", "r2", "retry", "leased", "lease", "mut", "suspects", "alone"),
     "renew": ("meta", "leased", "lease"),
-    "recover": ("meta", "leased", "lease", "jobs", "mut", "suspects", "dead", "letters"),
+    "recover": ("meta", "leased", "lease", "jobs", "mut", "suspects", "alone", "dead", "letters"),
     "promote_due": ("meta", "r0", "r1", "r2", "scheduled", "retry"),
     "park": ("meta", "r0", "r1", "r2", "leased", "lease", "park", "mut"),
     "unpark": ("meta", "r0", "r1", "r2", "park"),
@@ -40,14 +41,14 @@ SCRIPT_KEYS: Final[dict[str, tuple[str, ...]]] = {
     "bury_parked": ("meta", "park", "jobs", "mut", "dead", "letters"),
     "dead_letters": ("dead", "letters"),
     "dead_remove": ("dead", "letters"),
-    "install": ("meta", "r0", "r1", "r2", "suspects"),
+    "install": ("meta", "r0", "r1", "r2", "suspects", "alone"),
     "mark": ("meta",),
     "close": COUNTED,
     "counts": COUNTED,
     "survey": COUNTED,
     "remove": PARTITION_KEYS,
     "discard": ("meta", "jobs", "moving", "arrived", "dead", "seen"),
-    "sleep": ("meta", "r0", "r1", "r2", "suspects", "scheduled", "retry", "leased", "moving", "arrived"),
+    "sleep": ("meta", "r0", "r1", "r2", "suspects", "alone", "scheduled", "retry", "leased", "moving", "arrived"),
 }  # fmt: skip
 """Partition keys of each script, in the order of its KEYS."""
 

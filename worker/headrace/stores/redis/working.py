@@ -29,26 +29,27 @@ class RedisWorking(RedisAccess):
         lease_ms: int,
         acks: Sequence[Settled] = (),
         *,
-        suspect: bool = True,
+        suspects: int = 1,
+        alone: bool = False,
     ) -> Claim:
         """Acknowledge, recover, promote what is due, and lease up to ``limit`` ready jobs."""
         check_limit(limit)
         check_batch(acks)
         packed = pack([part for ack in acks for part in ack]) if acks else b""
         seen = await self._hints.before_claim(ref) if self._hints is not None else b""
-        reply = await self._run("claim", ref, ref.label, worker, seq, limit, lease_ms, packed, int(suspect))
+        reply = await self._run("claim", ref, ref.label, worker, seq, limit, lease_ms, packed, suspects, int(alone))
         token = token_of(worker, seq)
         if reply[0] == b"gone":
             if self._hints is not None:
                 with suppress(StoreUnavailable):
                     await self._hints.forget(ref)
             return Claim(token, refused=list(range(len(acks))), gone=True)
-        _, now, refused, jobs, following, alarm_ms, more, due = reply
+        _, now, refused, jobs, following, alarm_ms, more, due, room = reply
         if self._hints is not None:
             with suppress(StoreUnavailable):
                 following, alarm_ms = await self._hints.after_claim(ref, worker, Outlook(more, due), seen)
         hint = labelled(ref.queue, following) if following and following != b"@" else None
-        return Claim(token, _claimed(jobs), refused, False, now, hint, None if alarm_ms < 0 else alarm_ms)
+        return Claim(token, _claimed(jobs), refused, False, now, hint, None if alarm_ms < 0 else alarm_ms, bool(room))
 
     async def resume(self, ref: PartitionRef, worker: str, seq: int, lease_ms: int) -> Claim:
         """Return again the batch of an earlier claim whose reply was lost, its leases renewed."""

@@ -19,7 +19,8 @@ class Changes:
     last_error: str = ""
     history: deque[tuple[str, int, str, str]] = field(default_factory=lambda: deque(maxlen=HISTORY_ENTRIES))
     crashes: int = 0
-    suspect: bool = False
+    suspicion: int = 0
+    """0 none, 1 suspect (its lease was lost), 2 to be run alone (lost again)."""
 
     def note(self, status: str, now: int, token: bytes, error: str = "") -> None:
         """Append an event to the history; the oldest one goes when it is full."""
@@ -30,7 +31,7 @@ class Changes:
     def packed(self) -> bytes:
         """Return the stored form."""
         facts = [
-            self.attempt, self.expiries, self.last_error, list(self.history), self.crashes, int(self.suspect),
+            self.attempt, self.expiries, self.last_error, list(self.history), self.crashes, self.suspicion,
         ]  # fmt: skip
         packed: bytes = msgpack.packb(facts, unicode_errors="replace")
         return packed

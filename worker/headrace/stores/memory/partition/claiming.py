@@ -12,48 +12,70 @@ from headrace.stores.protocols.working import Claimed
 
 
 class Outcome(NamedTuple):
-    """What a claim took, whether more can be claimed at once, and else when the partition needs attention."""
+    """What a claim took, whether more can be claimed at once, and else when the partition needs attention.
+
+    ``room``: the worker is to make room for a job that must run alone.
+    """
 
     jobs: list[Claimed]
     more: bool
     next_due: int | None
+    room: bool
 
 
 class ClaimingRules(Contents):
     """Claims, and claims whose reply was lost."""
 
-    def claim(self, token: bytes, seq: int, limit: int, until: int, now: int, *, suspect: bool) -> Outcome:
+    def claim(
+        self, token: bytes, worker: str, seq: int, limit: int, until: int, now: int, *, suspects: int, alone: bool
+    ) -> Outcome:
         """Lease up to ``limit`` ready jobs under ``token``; nothing if that call was given up by `resume`."""
         allowance = self._limiter.allow(limit, len(self._leases), now)
         held_back = allowance.jobs < limit
+        wanted = 0 if token in self._nonces else allowance.jobs
         keys: list[bytes] = []
-        took_suspect = False
-        if allowance.jobs and token not in self._nonces:
-            took_suspect = suspect and bool(self._suspects)
-            keys = self._lanes.pop(allowance.jobs - took_suspect, seq)
-            if took_suspect:
-                keys.append(self._suspects.popleft())
-            took_suspect = self._put_back_beyond_limit(keys, took_suspect=took_suspect)
-            for key in keys:
-                self._leases.grant(key, token, until)
-            self._limiter.leased(len(keys), now)
-        return Outcome(
-            [self._claimed(key) for key in keys],
-            *self._outlook(allowance, now, held_back=held_back, took_suspect=took_suspect),
-        )
+        suspected = 0
+        apart = self._alone.popleft() if alone and wanted and self._alone else None
+        room = self._make_room(worker, now, wants=limit > 0, taken=apart is not None)
+        if apart is not None:
+            keys = [apart]
+        elif wanted and not room:
+            suspected = min(suspects, wanted, len(self._suspects))
+            keys = self._lanes.pop(wanted - suspected, seq)
+            keys += [self._suspects.popleft() for _ in range(suspected)]
+            suspected -= self._put_back_beyond_limit(keys, suspected)
+        for key in keys:
+            self._leases.grant(key, token, until)
+        self._limiter.leased(len(keys), now)
+        took_suspects = suspected > 0 or apart is not None
+        more, due = self._outlook(allowance, now, held_back=held_back, took_suspects=took_suspects)
+        return Outcome([self._claimed(key) for key in keys], more, due, room)
 
-    def _put_back_beyond_limit(self, keys: list[bytes], *, took_suspect: bool) -> bool:
-        """Return what is beyond MAX_CLAIM_BYTES to where it was; whether the suspect is still among the keys."""
+    def _make_room(self, worker: str, now: int, *, wants: bool, taken: bool) -> bool:
+        """Decide whether this worker is to run nothing soon, for a job that must run alone."""
+        if self._limiter.limits.hold == "claim":
+            return False
+        if taken or not self._alone:
+            self._room.made(worker)
+            return False
+        return self._room.asked(worker, now, wants=wants)
+
+    def _put_back_beyond_limit(self, keys: list[bytes], suspected: int) -> int:
+        """Return what is beyond MAX_CLAIM_BYTES to where it was; how many of the suspects, which come last, went."""
         fit = number_within([len(self._jobs[key[1:]]) for key in keys], MAX_CLAIM_BYTES)
-        if took_suspect and fit < len(keys):
-            self._suspects.appendleft(keys.pop())
-            took_suspect = False
+        plain = len(keys) - suspected
+        went = 0
         while len(keys) > fit:
-            self._lanes.push(keys.pop(), head=True)
-        return took_suspect
+            key = keys.pop()
+            if len(keys) >= plain:
+                self._suspects.appendleft(key)
+                went += 1
+            else:
+                self._lanes.push(key, head=True)
+        return went
 
     def _outlook(
-        self, allowance: Allowance, now: int, *, held_back: bool, took_suspect: bool
+        self, allowance: Allowance, now: int, *, held_back: bool, took_suspects: bool
     ) -> tuple[bool, int | None]:
         """Say whether another claim is worth while at once, and when the partition needs attention otherwise."""
         ready = bool(self._lanes)
@@ -62,8 +84,8 @@ class ClaimingRules(Contents):
         due = self.next_due()
         if ready and allowance.reopens is not None:
             due = allowance.reopens if due is None else min(due, allowance.reopens)
-        if self._suspects and self._limiter.limits.hold != "claim":
-            if took_suspect and not held_back:
+        if (self._suspects or self._alone) and self._limiter.limits.hold != "claim":
+            if took_suspects and not held_back:
                 return True, None
             due = now + SUSPECT_RECHECK_MS if due is None else min(due, now + SUSPECT_RECHECK_MS)
         return False, due

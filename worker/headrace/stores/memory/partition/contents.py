@@ -18,6 +18,7 @@ from headrace.stores.memory.partition.limits import Limiter
 from headrace.stores.memory.partition.news import News, Noticeboard
 from headrace.stores.memory.partition.nonces import Nonces
 from headrace.stores.memory.partition.parked import Parked
+from headrace.stores.memory.partition.room import Room
 from headrace.stores.memory.partition.waiting import Waiting, earliest
 from headrace.stores.protocols.statistics import Growth
 from headrace.stores.protocols.topology import Counts, PartitionState
@@ -43,8 +44,11 @@ class Contents:
         self._jobs: dict[bytes, bytes] = {}
         self._changes: dict[bytes, Changes] = {}
         self._lanes = Lanes()
-        # Keys of jobs whose lease was lost before; a worker runs one of them at a time.
+        # Keys of jobs whose lease was lost before, of which a worker runs a few at a time; and of those that were lost
+        # again, which run alone.
         self._suspects: deque[bytes] = deque()
+        self._alone: deque[bytes] = deque()
+        self._room = Room()
         self._scheduled = Waiting()
         self._retry = Waiting()
         self._leases = Leases()
@@ -56,8 +60,8 @@ class Contents:
 
     @property
     def ready(self) -> int:
-        """Number of ready jobs in all lanes, and of suspects."""
-        return len(self._lanes) + len(self._suspects)
+        """Number of ready jobs in all lanes, of suspects, and of those that run alone."""
+        return len(self._lanes) + len(self._suspects) + len(self._alone)
 
     def next_waiting(self) -> int | None:
         """Return the earliest time at which a waiting job becomes ready."""

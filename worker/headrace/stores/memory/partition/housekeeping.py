@@ -20,15 +20,16 @@ class HousekeepingRules(Contents):
             changes.note("lease expired", now, token)
             recovered += 1
             self._expired += 1
-            if changes.suspect:
+            if changes.suspicion == 2:
                 changes.crashes += 1
                 if changes.crashes >= self._limiter.limits.crashes:
-                    lost = f"worker lost: its process ended or froze {changes.crashes} times while this job ran"
+                    lost = f"worker lost: its process ended or froze {changes.crashes} times while it ran only this job"
                     changes.note("worker lost", now, token, lost)
                     self._bury(key, now)
                     continue
-            changes.suspect = True
-            self._suspects.append(key)
+            waiting = self._suspects if changes.suspicion == 0 else self._alone
+            changes.suspicion = min(2, changes.suspicion + 1)
+            waiting.append(key)
             self._news.became_ready()
         return recovered
 

@@ -18,8 +18,8 @@ class ParkingRules(Contents):
         refused = []
         for index, (key, token, kind) in enumerate(jobs):
             if self._leases.end(key, token):
-                if (facts := self._changes.get(key[1:])) and facts.suspect:
-                    facts.suspect = False  # not run, and it comes back through the ready lanes
+                if (facts := self._changes.get(key[1:])) and facts.suspicion:
+                    facts.suspicion = 0  # not run, and it comes back through the ready lanes
                     facts.note("parked", now, token)
                 self._parked.add(kind, key)
             else:
@@ -40,7 +40,7 @@ class ParkingRules(Contents):
         """Make at most ``limit`` parked jobs of a type dead letters; the number of them."""
         for key in (taken := self._parked.take(kind, limit)):
             changes = self._changes.setdefault(key[1:], Changes())
-            changes.suspect = False
+            changes.suspicion = 0
             changes.note("unknown type", now, b"", no_worker_knows(kind))
             self._bury(key, now)
         return len(taken)

@@ -33,7 +33,7 @@ class SettlingRules(Contents):
                 continue
             changes = self._changes.setdefault(key[1:], Changes())
             changes.attempt += 1
-            changes.suspect = False
+            changes.suspicion = 0
             changes.note(status, now, token, error)
             if delay_ms is None:
                 self._bury(key, now)
@@ -51,19 +51,19 @@ class SettlingRules(Contents):
                 refused.append(index)
                 continue
             facts = self._changes.get(key[1:])
-            was_suspect = facts is not None and facts.suspect
+            was_suspect = facts is not None and facts.suspicion > 0
             if note or (was_suspect and delay_ms > 0):
                 facts = self._changes.setdefault(key[1:], Changes())
                 facts.note(note or "put off", now, token)
                 if delay_ms > 0:  # it has ended by itself
-                    facts.suspect, facts.crashes = False, 0
+                    facts.suspicion, facts.crashes = 0, 0
             if delay_ms > 0:
                 self._wait(self._retry, now + delay_ms, key)
             else:
                 heads.append(key)
         for key in reversed(heads):
-            if (facts := self._changes.get(key[1:])) and facts.suspect:
-                self._suspects.appendleft(key)
+            if (facts := self._changes.get(key[1:])) and facts.suspicion:
+                (self._suspects if facts.suspicion == 1 else self._alone).appendleft(key)
                 self._news.became_ready()
             else:
                 self._push(key, head=True)

@@ -21,7 +21,7 @@ if #parked > 0 then
     redis.call('ZREM', PARK, member)
     buried = buried + 1
     local id = string.sub(member, #KIND + 3) -- after the type, a zero byte and the lane
-    local event = {suspect = 0, status = 'unknown type', now = now, token = '', error = ARGV[3]}
+    local event = {cleared = true, status = 'unknown type', now = now, token = '', error = ARGV[3]}
     local facts = changed(redis.call('HGET', MUT, id), event)
     bury(id, facts, now)
   end end

@@ -2,16 +2,19 @@
 --
 -- The first write of every path is a removal, so that claims go on when Redis is at maxmemory.
 -- KEYS  1 meta hash, 2-4 ready lists of lanes 0-2, 5 scheduled zset, 6 retry zset, 7 leased zset, 8 lease hash,
---       9 jobs hash, 10 mut hash, 11 seen zset, 12 suspects list, 13 dead zset, 14 dead letters hash
---       standalone form also: 15 hot zset, 16 due zset, 17 alarm hash
+--       9 jobs hash, 10 mut hash, 11 seen zset, 12 suspects list, 13 alone list, 14 dead zset,
+--       15 dead letters hash; standalone form also: 16 hot zset, 17 due zset, 18 alarm hash
 -- ARGV  1 label "version:partition", 2 worker, 3 seq of this call, 4 jobs wanted (0..256), 5 lease ms,
---       6 msgpack [key, token, ...] of finished jobs, or '', 7 may take one suspect (0/1)
+--       6 msgpack [key, token, ...] of finished jobs, or '', 7 suspects that may be among them (0..256),
+--       8 the worker runs nothing else, and will not while it runs a job of the alone list (0/1)
 -- Returns {'ok', now, refused acks (indexes from 0), msgpack [key, record, changes or '', ...] or '',
---          label of the next hot partition or '', ms for the alarm or -1, more jobs are ready (0/1), next due ms or -1}
+--          label of the next hot partition or '', ms for the alarm or -1, more jobs are ready (0/1), next due ms or -1,
+--          a job waits to be run alone and this worker is to make room (0/1)}
 --         {'gone'}: absent, closed or tombstone
 -- Cost  O(acks + jobs) + O(log n) each; at most 100 recovered and 1,000 promoted. Called by workers.
-local META, R0, R1, R2, SCHEDULED, RETRY, LEASED, LEASE, JOBS, MUT, SEEN, SUSPECTS, DEAD, LETTERS = unpack(KEYS, 1, 14)
-local HOT, DUE, ALARM = KEYS[15], KEYS[16], KEYS[17]
+local META, R0, R1, R2, SCHEDULED, RETRY, LEASED, LEASE, JOBS, MUT = unpack(KEYS, 1, 10)
+local SEEN, SUSPECTS, ALONE, DEAD, LETTERS = KEYS[11], KEYS[12], KEYS[13], KEYS[14], KEYS[15]
+local HOT, DUE, ALARM = KEYS[16], KEYS[17], KEYS[18]
 local LABEL, WORKER = ARGV[1], ARGV[2]
 local TOKEN = WORKER .. ':' .. ARGV[3]
 --@include clock
@@ -24,10 +27,11 @@ local TOKEN = WORKER .. ':' .. ARGV[3]
 --@include promote_due
 --@include lanes
 --@include limits
+--@include room
 --@include next_due
 --@include alarm
 
-local meta = redis.call('HMGET', META, 's', 't', 'done', 'crash', 'hold', 'rate', 'cap', 'tokens', 'at')
+local meta = redis.call('HMGET', META, 's', 't', 'done', 'crash', 'hold', 'rate', 'cap', 'tokens', 'at', 'room', 'roomt')
 if HOT then redis.call('ZREM', HOT, LABEL) end
 if meta[1] ~= 'A' and meta[1] ~= 'D' then
   if DUE then redis.call('ZREM', DUE, LABEL) end
@@ -43,11 +47,16 @@ local asked = math.min(tonumber(ARGV[4]), 256)
 local wanted, reopens = allowed(now, asked, limits)
 local held_back = wanted < asked -- by a limit: what is ready beyond it waits for its time
 if wanted > 0 and redis.call('ZSCORE', SEEN, TOKEN) then wanted = 0 end
-local keys, suspect = {}, false
-if wanted > 0 then
-  suspect = ARGV[7] == '1' and redis.call('LPOP', SUSPECTS)
-  keys = pop_lanes(suspect and wanted - 1 or wanted, tonumber(ARGV[3]))
-  if suspect then keys[#keys + 1] = suspect end
+local keys, suspects, alone = {}, {}, false
+if wanted > 0 and ARGV[8] == '1' then alone = redis.call('LPOP', ALONE) end
+local room = limits[1] ~= 'claim' and make_room(now, meta[10], tonumber(meta[11] or 0), asked > 0, alone) or 0
+if alone then
+  keys[1] = alone
+elseif wanted > 0 and room == 0 then
+  local most = math.min(tonumber(ARGV[7]), wanted)
+  suspects = most > 0 and redis.call('LPOP', SUSPECTS, most) or {}
+  keys = pop_lanes(wanted - #suspects, tonumber(ARGV[3]))
+  for _, key in ipairs(suspects) do keys[#keys + 1] = key end
 end
 local packed = ''
 if #keys > 0 then
@@ -55,7 +64,7 @@ if #keys > 0 then
   for n, key in ipairs(keys) do ids[n] = string.sub(key, 2) end
   local records = redis.call('HMGET', JOBS, unpack(ids))
   -- A reply of many large jobs would not arrive in time: what is beyond 2 MiB goes back to where it was.
-  local size, fit = 0, #keys
+  local size, fit, plain = 0, #keys, #keys - #suspects
   for n = 1, #keys do
     size = size + #(records[n] or '')
     if n > 1 and size > 2097152 then
@@ -64,9 +73,9 @@ if #keys > 0 then
     end
   end
   for n = #keys, fit + 1, -1 do
-    if keys[n] == suspect then
-      redis.call('LPUSH', SUSPECTS, suspect)
-      suspect = false
+    if n > plain then
+      redis.call('LPUSH', SUSPECTS, keys[n])
+      suspects[n - plain] = nil
     else
       redis.call('LPUSH', LANES[string.sub(keys[n], 1, 1)], ids[n])
     end
@@ -102,9 +111,10 @@ if ready and not held_back then
 else
   due = next_due() or -1
   if ready and reopens and (due < 0 or reopens < due) then due = reopens end
-  if redis.call('EXISTS', SUSPECTS) == 1 and limits[1] ~= 'claim' then
-    if suspect and not held_back then
-      more = 1 -- another worker may take the next one
+  local waiting = redis.call('EXISTS', SUSPECTS, ALONE)
+  if waiting > 0 and limits[1] ~= 'claim' then
+    if (#suspects > 0 or alone) and not held_back then
+      more = 1 -- another worker may take the next ones
     elseif due < 0 or now + 1000 < due then
       due = now + 1000
     end
@@ -120,4 +130,4 @@ if HOT then
   end
   following = redis.call('ZRANGE', HOT, 0, 0)[1] or ''
 end
-return {'ok', now, refused, packed, following, alarm_ms, more, due}
+return {'ok', now, refused, packed, following, alarm_ms, more, due, room}

@@ -27,7 +27,7 @@ local earliest = -1
 for n, id in ipairs(ids) do
   local i = positions[n]
   local delay = batch[i + 2]
-  local event = {attempts = 1, suspect = 0, status = batch[i + 3], now = now, token = batch[i + 1], error = batch[i + 4]}
+  local event = {attempts = 1, cleared = true, status = batch[i + 3], now = now, token = batch[i + 1], error = batch[i + 4]}
   local after = changed(facts[n], event)
   if delay < 0 then
     bury(id, after, now)

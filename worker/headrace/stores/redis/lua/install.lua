@@ -1,6 +1,7 @@
 -- INSTALL and SETTLE: make a partition agree with a topology that is about to be written (install) or was (settle).
 --
--- KEYS  1 meta hash, 2-4 ready lists of lanes 0-2, 5 suspects list; standalone form also: 6 hot zset, 7 due zset
+-- KEYS  1 meta hash, 2-4 ready lists of lanes 0-2, 5 suspects list, 6 alone list;
+--       standalone form also: 7 hot zset, 8 due zset
 -- ARGV  1 epoch of the topology, 2 partition count of the version, 3 "install" | "settle", 4 create if absent (0/1),
 --       5 label "version:partition", then the settings as fields and values: hold (claim | enqueue | ''), rate (jobs/s),
 --       cap (leased at once), len (jobs), crash (limit); '' where there is none
@@ -8,8 +9,8 @@
 --         absent: created active if asked. A: overwritten if its epoch is older (settle: or equal).
 --         D: settings only, if its epoch is older. C, T: untouched.
 -- Cost  O(1). Called by whoever promotes or configures, through headrace.lifecycle.
-local META, R0, R1, R2, SUSPECTS = unpack(KEYS, 1, 5)
-local HOT, DUE = KEYS[6], KEYS[7]
+local META, R0, R1, R2, SUSPECTS, ALONE = unpack(KEYS, 1, 6)
+local HOT, DUE = KEYS[7], KEYS[8]
 local LABEL = ARGV[5]
 --@include clock
 --@include hints
@@ -29,7 +30,7 @@ else
   return {state, 0}
 end
 -- Jobs that the former settings held back are not hinted by anybody else.
-if ARGV[7] ~= 'claim' and redis.call('EXISTS', R0, R1, R2, SUSPECTS) > 0 then
+if ARGV[7] ~= 'claim' and redis.call('EXISTS', R0, R1, R2, SUSPECTS, ALONE) > 0 then
   hint_ready(server_now(meta[4]))
   return {state, 1}
 end

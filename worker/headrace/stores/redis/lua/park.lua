@@ -29,8 +29,8 @@ redis.call('ZADD', PARK, unpack(parked))
 if redis.call('EXISTS', MUT) == 1 then
   -- It was not run, and comes back through the ready lanes, so it is no longer a suspect.
   for n, packed in ipairs(redis.call('HMGET', MUT, unpack(ids))) do
-    if packed and cmsgpack.unpack(packed)[6] == 1 then
-      local event = {suspect = 0, status = 'parked', now = now, token = batch[positions[n] + 1], error = ''}
+    if packed and cmsgpack.unpack(packed)[6] > 0 then
+      local event = {cleared = true, status = 'parked', now = now, token = batch[positions[n] + 1], error = ''}
       redis.call('HSET', MUT, ids[n], (changed(packed, event)))
     end
   end

@@ -1,12 +1,12 @@
 -- RECOVER: take back at most 100 jobs whose lease ended (see lib/recover.lua). Claims do the same in passing.
 --
--- KEYS  1 meta hash, 2 leased zset, 3 lease hash, 4 jobs hash, 5 mut hash, 6 suspects list, 7 dead zset,
---       8 dead letters hash; standalone form also: 9 hot zset, 10 due zset
+-- KEYS  1 meta hash, 2 leased zset, 3 lease hash, 4 jobs hash, 5 mut hash, 6 suspects list, 7 alone list,
+--       8 dead zset, 9 dead letters hash; standalone form also: 10 hot zset, 11 due zset
 -- ARGV  1 label "version:partition"
 -- Returns how many
 -- Cost  O(100 log n). Called by housekeeping.
-local META, LEASED, LEASE, JOBS, MUT, SUSPECTS, DEAD, LETTERS = unpack(KEYS, 1, 8)
-local HOT, DUE = KEYS[9], KEYS[10]
+local META, LEASED, LEASE, JOBS, MUT, SUSPECTS, ALONE, DEAD, LETTERS = unpack(KEYS, 1, 9)
+local HOT, DUE = KEYS[10], KEYS[11]
 local LABEL = ARGV[1]
 --@include clock
 --@include changes

@@ -1,14 +1,15 @@
 -- RELEASE: hand leased jobs back without costing an attempt.
 --
 -- KEYS  1 meta hash, 2-4 ready lists of lanes 0-2, 5 retry zset, 6 leased zset, 7 lease hash, 8 mut hash,
---       9 suspects list; standalone form also: 10 hot zset, 11 due zset
+--       9 suspects list, 10 alone list; standalone form also: 11 hot zset, 12 due zset
 -- ARGV  1 label "version:partition", 2 msgpack [key, token, delay ms, note, ...], at most 1,000; delay 0: head of its
---       lane (a suspect: of the suspects); note, unless '': kept in the job's history
+--       lane (a suspect: of its list); note, unless '': kept in the job's history
 -- Returns {refused elements (indexes from 0), became ready (0/1), earliest waiting ms or -1}
 -- Cost  O(jobs log n). Called by workers that stop, and for jobs that ask to be put off.
-local META, R0, R1, R2, RETRY, LEASED, LEASE, MUT, SUSPECTS = unpack(KEYS, 1, 9)
-local HOT, DUE = KEYS[10], KEYS[11]
+local META, R0, R1, R2, RETRY, LEASED, LEASE, MUT, SUSPECTS, ALONE = unpack(KEYS, 1, 10)
+local HOT, DUE = KEYS[11], KEYS[12]
 local LABEL = ARGV[1]
+local WAITING = {SUSPECTS, ALONE}
 local LANES = {['0'] = R0, ['1'] = R1, ['2'] = R2}
 --@include clock
 --@include changes
@@ -28,17 +29,17 @@ for n = #ids, 1, -1 do -- backwards, so that the first of the batch is the first
   local id, i = ids[n], positions[n]
   local delay, note = batch[i + 2], batch[i + 3]
   -- A run that puts itself off has ended by itself, so its job is no longer a suspect.
-  local was_suspect = facts[n] and cmsgpack.unpack(facts[n])[6] == 1
-  if note ~= '' or (was_suspect and delay > 0) then
+  local suspicion = facts[n] and cmsgpack.unpack(facts[n])[6] or 0
+  if note ~= '' or (suspicion > 0 and delay > 0) then
     local event = {status = note ~= '' and note or 'put off', now = now, token = batch[i + 1], error = ''}
-    if delay > 0 then event.suspect, event.survived = 0, true end
+    if delay > 0 then event.cleared, event.survived = true, true end
     redis.call('HSET', MUT, id, (changed(facts[n], event)))
   end
   if delay > 0 then
     redis.call('ZADD', RETRY, now + delay, keys[n])
     if earliest < 0 or now + delay < earliest then earliest = now + delay end
-  elseif was_suspect then
-    redis.call('LPUSH', SUSPECTS, keys[n])
+  elseif suspicion > 0 then
+    redis.call('LPUSH', WAITING[suspicion], keys[n])
     woke = 1
   elseif redis.call('LPUSH', LANES[string.sub(keys[n], 1, 1)], id) == 1 then
     woke = 1

@@ -11,7 +11,7 @@ local function counts()
       if oldest < 0 or run_at < oldest then oldest = run_at end
     end
   end
-  ready = ready + redis.call('LLEN', SUSPECTS)
+  ready = ready + redis.call('LLEN', SUSPECTS) + redis.call('LLEN', ALONE)
   local due = -1
   for _, waiting in ipairs({SCHEDULED, RETRY}) do
     local head = redis.call('ZRANGE', waiting, 0, 0, 'WITHSCORES')

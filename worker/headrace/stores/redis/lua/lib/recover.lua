@@ -1,9 +1,9 @@
 -- recover_expired(now, limit): at most 100 jobs whose lease ended are taken back; returns how many, and how many died.
 --
--- Whoever held them may have been killed by one of them. A first loss makes a job suspect, uncharged; suspects wait in a
--- list of their own, of which a worker runs one at a time. Only a suspect that is lost again, having run as the only
--- suspect there, is charged with a crash; the `limit`-th makes it a dead letter. So a job that kills its process is found
--- without charging its neighbours.
+-- Whoever held them may have been killed by one of them. A first loss makes a job suspect: it waits in a list of its own,
+-- from which a worker takes a few at a time, beside other jobs. A suspect that is lost again waits to be run alone, by a
+-- worker that runs nothing else; only there a loss is charged, and the `limit`-th makes it a dead letter. So a job that
+-- kills its process is found without ever charging another one.
 local function recover_expired(now, limit)
   local keys = redis.call('ZRANGEBYSCORE', LEASED, '-inf', now, 'LIMIT', 0, 100)
   if #keys == 0 then return 0, 0 end
@@ -14,18 +14,19 @@ local function recover_expired(now, limit)
   redis.call('ZREM', LEASED, unpack(keys))
   redis.call('HDEL', LEASE, unpack(ids))
   redis.call('HINCRBY', META, 'exp', #keys)
+  local WAITING = {SUSPECTS, ALONE}
   local died = 0
   for n, id in ipairs(ids) do
-    local event = {expiries = 1, suspect = 1, status = 'lease expired', now = now, token = tokens[n] or '', error = ''}
-    local after, was_suspect, crashes = changed(facts[n], event)
-    if was_suspect and crashes >= limit then
+    local event = {expiries = 1, status = 'lease expired', now = now, token = tokens[n] or '', error = ''}
+    local after, suspicion, crashes = changed(facts[n], event)
+    if suspicion == 2 and crashes >= limit then
       event.expiries, event.status = nil, 'worker lost'
-      event.error = 'worker lost: its process ended or froze ' .. crashes .. ' times while this job ran'
+      event.error = 'worker lost: its process ended or froze ' .. crashes .. ' times while it ran only this job'
       bury(id, (changed(after, event)), now)
       died = died + 1
     else
       redis.call('HSET', MUT, id, after)
-      redis.call('RPUSH', SUSPECTS, keys[n])
+      redis.call('RPUSH', WAITING[math.min(2, suspicion + 1)], keys[n])
     end
   end
   return #keys, died
