@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from headrace import lifecycle
@@ -87,7 +88,7 @@ class Applier:
                 memory.settled_epoch = topology.epoch
             case steps.Provision(current=current, version=version, partitions=partitions):
                 target = (
-                    Topology.created(name, version, partitions)
+                    Topology.created(name, version, partitions, grave=await store.read_grave(name))
                     if current is None
                     else current.promoted(version, partitions)
                 )
@@ -189,6 +190,10 @@ class Applier:
 
 
 async def _restore(store: Store, expected: int, topology: Topology) -> None:
+    if expected == 0 and (grave := await store.read_grave(topology.queue)) is not None:
+        # Somebody deleted the queue of a Queue object that is still there: it is created anew.
+        expected = grave.epoch
+        topology = replace(topology, epoch=grave.epoch + 1, incarnation=grave.incarnation + 1)
     for ref in topology.refs(topology.active):
         await store.install(ref, topology, topology.partitions)
     if not await store.write_topology(expected, topology):

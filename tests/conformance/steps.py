@@ -37,11 +37,16 @@ def fresh_nonce() -> bytes:
 
 
 async def enqueue(
-    store: Store, *jobs: NewJob | str, at: PartitionRef | None = None, partitions: int = 1, nonce: bytes | None = None
+    store: Store,
+    *jobs: NewJob | str,
+    at: PartitionRef | None = None,
+    partitions: int = 1,
+    nonce: bytes | None = None,
+    incarnation: int = 1,
 ) -> Accepted | Moved:
     """Enqueue jobs (or ids of jobs for now) into v1:0, or into the partition ``at``."""
     batch = [new(job) if isinstance(job, str) else job for job in jobs]
-    return await store.enqueue(at or ref(), partitions, nonce or fresh_nonce(), batch)
+    return await store.enqueue(at or ref(), partitions, nonce or fresh_nonce(), batch, incarnation)
 
 
 async def counts(store: Store, at: PartitionRef | None = None) -> Counts:

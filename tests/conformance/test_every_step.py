@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 
+from headrace.deletion import delete_queue
 from headrace.lifecycle import complete, configure, promote
 from headrace.settings import QueueSettings
 from headrace.statistics import summarise
@@ -111,6 +112,7 @@ async def test_QE1_QE5_every_step_works_in_every_partition(store: Store, advance
     unpromoted = PartitionRef(QUEUE, 3, 0)
     await through.install(unpromoted, newer.promoted(3, 1), 1)
     assert await through.discard(unpromoted)
+    await delete_queue(through, QUEUE)
 
     assert {step.partition(" ")[0] for step in gate.steps} == steps_of_the_protocol()
 

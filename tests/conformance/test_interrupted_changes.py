@@ -73,7 +73,7 @@ async def test_T11_a_first_promotion_killed_at_any_step_is_no_queue_or_a_whole_o
                 await Producer(store).enqueue(queue, "send")
         assert await promote(store, queue, 1, 2) == Topology.created(queue, 1, 2)
         steps += 1
-    assert steps == 6
+    assert steps == 7
 
 
 @pytest.mark.parametrize("steps", range(len(COMPLETION) + 1))

@@ -28,11 +28,11 @@ class Flaky:
         return getattr(self._store, name)
 
     async def enqueue(
-        self, at: PartitionRef, partitions: int, nonce: bytes, jobs: Sequence[NewJob]
+        self, at: PartitionRef, partitions: int, nonce: bytes, jobs: Sequence[NewJob], incarnation: int = 1
     ) -> Accepted | Moved:
         self.calls += 1
         if self.calls <= self.lost:
-            await self._store.enqueue(at, partitions, nonce, jobs)
+            await self._store.enqueue(at, partitions, nonce, jobs, incarnation)
             claim = await Worker(self._store).claim()
             assert await self._store.ack(ref(), settled(claim)) == []  # it ran and is gone
             raise StoreUnavailable("the reply is lost")
@@ -40,7 +40,7 @@ class Flaky:
             return Moved("resized", None)
         if self.calls == self.lost + self.refusals + 1:
             await promote(self._store, QUEUE, 2, 1)
-        return await self._store.enqueue(at, partitions, nonce, jobs)
+        return await self._store.enqueue(at, partitions, nonce, jobs, incarnation)
 
     async def settle(self, at: PartitionRef, topology: Topology) -> PartitionState:
         return "active"

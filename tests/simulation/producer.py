@@ -24,7 +24,7 @@ class ProducerState(NamedTuple):
     then the older versions are asked. ``slept``: longer than its outcome can be found out. ``telling``: it woke a
     partition and has not said so yet. ``unready``: the partition
     that was absent or resized, to be settled (``settling``) if the topology, read again, still says so. ``unsure``:
-    calls that ended as OutcomeUnknown.
+    calls that ended as OutcomeUnknown. ``failed``: calls that ended because the queue is deleted.
     """
 
     cache: Topology | None = None
@@ -38,14 +38,16 @@ class ProducerState(NamedTuple):
     settling: bool = False
     crashed: bool = False
     unsure: tuple[int, ...] = ()
+    failed: tuple[int, ...] = ()
 
 
 class Producer:
-    """Makes those of ``enqueues`` that name it."""
+    """Makes those of ``enqueues`` that name it. ``gives_up``: a call ends where there is no queue, else it waits."""
 
-    def __init__(self, number: int, enqueues: Sequence[Enqueue], rules: Rules) -> None:
+    def __init__(self, number: int, enqueues: Sequence[Enqueue], rules: Rules, *, gives_up: bool = False) -> None:
         self.name = f"P{number}"
         self.rules = rules
+        self.gives_up = gives_up
         self.calls = tuple((uid, enqueue) for uid, enqueue in enumerate(enqueues) if enqueue.producer == number)
 
     def start(self) -> ProducerState:
@@ -56,7 +58,7 @@ class Producer:
             return
         topology = local.cache
         if topology is None or (local.unready and not local.settling):
-            if store.topology is not None:
+            if store.topology is not None or self.gives_up:
                 yield Move(local, Call("read_topology"))
             return
         uid, enqueue = self.calls[local.done]
@@ -73,7 +75,8 @@ class Producer:
             version = next(v for v in topology.versions if v.number == topology.active)
             nonce = (uid if self.rules.nonce_per_step or enqueue.call < 0 else -enqueue.call - 1, topology.active)
             ref = route(enqueue.id, version)
-            yield Move(local, Call("enqueue", ref, number=version.partitions, uid=uid, nonce=nonce))
+            sent = Call("enqueue", ref, None, version.partitions, uid, nonce, incarnation=topology.incarnation)
+            yield Move(local, sent)
 
     def _to_probe(self, local: ProducerState, topology: Topology) -> Sequence[Version]:
         if local.lost and not local.refused:
@@ -83,8 +86,13 @@ class Producer:
 
     def reply(self, local: ProducerState, call: Call, reply: Reply) -> ProducerState:
         if call.method == "read_topology":
-            assert isinstance(reply, Topology)
-            if local.unready and reply.active == local.unready.version:
+            assert reply is None or isinstance(reply, Topology)
+            if reply is None or reply.deleting:
+                failed = (*local.failed, self.calls[local.done][0])
+                return self._over(local)._replace(cache=None, failed=failed)
+            assert local.cache or not local.unready
+            same = local.cache and local.cache.incarnation == reply.incarnation
+            if local.unready and reply.active == local.unready.version and same:
                 return local._replace(cache=reply, settling=True)
             return self._regrouped(local._replace(cache=reply, unready=None, asked=0, refused=True))
         if call.method == "settle":
@@ -110,7 +118,7 @@ class Producer:
         return local._replace(lost=None, refused=False, slept=False)
 
     def _over(self, local: ProducerState) -> ProducerState:
-        return ProducerState(local.cache, local.done + 1, unsure=local.unsure)
+        return ProducerState(local.cache, local.done + 1, unsure=local.unsure, failed=local.failed)
 
     def unknown(self, local: ProducerState, call: Call) -> ProducerState | None:
         if call.method != "enqueue":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from tests.simulation.deletion import DeleterState
 from tests.simulation.producer import Producer, ProducerState
 from tests.simulation.sequences import KeeperState
 from tests.simulation.sleeper import SleeperState
@@ -21,6 +22,7 @@ def _one_place(model: Model, world: World) -> str | None:
     """R1, R3, R4: where the live jobs and the dead letters are."""
     store, ids = world.store, model.machine.ids
     listed = {version.number for version in store.topology.versions} if store.topology else set()
+    incarnation = store.topology.incarnation if store.topology else 0
     places: Counter[int] = Counter()
     reached: Counter[int] = Counter()
     letters: Counter[int] = Counter()
@@ -31,12 +33,12 @@ def _one_place(model: Model, world: World) -> str | None:
             return f"R4 a {partition.state} partition holds a job"
         for job in partition.jobs:
             places[job.uid] += 1
-            reached[job.uid] += ref.version in listed
+            reached[job.uid] += ref.version in listed and partition.incarnation == incarnation
         for uid in partition.dead:
             letters[uid] += ref.version in listed
     history = store.history
     for uid, accepted in enumerate(history.accepted):
-        ended = history.finished[uid] + history.died[uid]
+        ended = history.finished[uid] + history.died[uid] + history.dropped[uid]
         if accepted > 1:
             return "R3 one enqueue call was applied twice"
         if ended > 1:
@@ -52,7 +54,10 @@ def _one_place(model: Model, world: World) -> str | None:
         assert isinstance(role, Producer)
         assert isinstance(local, ProducerState)
         for uid, enqueue in role.calls[: 0 if local.crashed else local.done]:
-            if uid in local.unsure:
+            if uid in local.failed:
+                if history.accepted[uid]:
+                    return "R1 an enqueue call was reported as refused, but was applied"
+            elif uid in local.unsure:
                 if not model.setting.oversleeps:
                     return "R5 a call ended as OutcomeUnknown although the store answered"
             elif not enqueue.given and not history.accepted[uid]:
@@ -73,7 +78,8 @@ def _valid_leases(model: Model, world: World) -> str | None:
             partition = model.machine.at(world.store, local.at)
             leased = {(job.uid, job.token) for job in partition.jobs} if partition else set()
             for uid, token in local.held:
-                if (uid, token) not in leased and (uid, token) not in world.store.history.recovered:
+                taken = (uid, token) in world.store.history.recovered or world.store.history.dropped[uid]
+                if (uid, token) not in leased and not taken:
                     return "R2 a running job was taken from its worker although its lease had not ended"
     for partition in world.store.partitions:
         for job in partition.jobs if partition else ():
@@ -117,14 +123,18 @@ def good(model: Model, world: World) -> bool:
     """R5: everything enqueued has run, every older version without dead letters is gone, nothing is left over."""
     store = world.store
     history = store.history
-    if world.network or store.topology is None:
+    deleted = any(isinstance(local, DeleterState) and local.at == "over" for local in world.actors)
+    if world.network or (store.topology.deleting if store.topology else not deleted):
         return False
     for number, role in enumerate(model.roles):
         local = world.actors[number]
         if isinstance(role, Producer) and isinstance(local, ProducerState) and local.done < len(role.calls):
             return False
-    if history.accepted != tuple(map(sum, zip(history.finished, history.died, strict=True))):
+    if history.accepted != tuple(map(sum, zip(history.finished, history.died, history.dropped, strict=True))):
         return False
+    if store.topology is None:  # what a promoter that died has installed may be left over, empty
+        crashes = model.setting.budget.crashes
+        return all(crashes or partition is None or partition.state == "tombstone" for partition in store.partitions)
     return not model.setting.keepers or _tidy(model, world)
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
 from headrace import lifecycle
+from headrace.deletion import delete_queue
 from headrace.envelope import encode_body
 from headrace.errors import HeadraceError
 from headrace.ids import encode_id
@@ -22,6 +23,7 @@ from headrace.stores import base
 from headrace.topology import PartitionRef
 from headrace.topology import Topology as StoredTopology
 from headrace.topology import Version as StoredVersion
+from tests.simulation.deletion import Deleter, DeleterState
 from tests.simulation.sequences import Keeper, KeeperState, Promoter, PromoterState
 from tests.simulation.values import Call, Counts, Leased, Moved, Ref, Reply, Topology
 from tests.simulation.world import Model, Step, World
@@ -68,14 +70,21 @@ class _Request:
 
 
 class _Stepped:
-    """A coroutine of `headrace.lifecycle` whose every call of the store waits for its turn, in whatever order."""
+    """A sequence of steps whose every call of the store waits for its turn, in whatever order.
 
-    def __init__(self, sequence: Callable[[base.Store], Coroutine[Any, Any, Any]]) -> None:
+    `counts` is not a step of the model: it changes nothing and decides nothing.
+    """
+
+    def __init__(self, store: base.Store, sequence: Callable[[base.Store], Coroutine[Any, Any, Any]]) -> None:
+        self._store = store
         self._requests: asyncio.Queue[_Request] = asyncio.Queue()
         self._waiting: list[_Request] = []
         self._task = asyncio.ensure_future(sequence(cast(base.Store, self)))
 
     def __getattr__(self, method: str) -> Callable[..., Awaitable[Any]]:
+        if method == "counts":
+            return self._store.counts
+
         async def call(*arguments: Any) -> Any:
             request = _Request(method, arguments, asyncio.get_running_loop().create_future())
             self._requests.put_nowait(request)
@@ -150,7 +159,7 @@ class Replay:
                 await sequence.kill()
         elif step.fate in ("late", "sleeps"):
             pass  # the store has not seen it yet, or never will
-        elif isinstance(role, Promoter | Keeper):
+        elif isinstance(role, Promoter | Keeper | Deleter):
             await self._sequence_step(walked)
         elif step.call.method not in UNSTORED:
             assert await self._call(step.call) == _comparable(step.call, step.reply, self.model)
@@ -182,7 +191,7 @@ class Replay:
         step, number = walked.step, walked.step.actor
         before, after = walked.before.actors[number], walked.after.actors[number]
         if number not in self._sequences:
-            self._sequences[number] = _Stepped(self._sequence(walked))
+            self._sequences[number] = _Stepped(self.store, self._sequence(walked))
         request = await self._sequences[number].next(_expected(step.call))
         reply = await getattr(self.store, request.method)(*request.arguments)
         if isinstance(reply, base.Counts):
@@ -205,6 +214,8 @@ class Replay:
             assert isinstance(local, PromoterState)
             version, partitions = role.tasks[local.task]
             return lambda store: lifecycle.promote(store, QUEUE, version, partitions)
+        if isinstance(role, Deleter):
+            return lambda store: delete_queue(store, QUEUE)
         assert topology is not None
         task, chosen = self._task(walked)
         if task == "complete":
@@ -243,7 +254,7 @@ class Replay:
                 return (await store.probe(ref, _stored(call), [(self._key(call.uid), nonce)]))[0]
             case "enqueue":
                 job = base.NewJob(self._key(call.uid), 0, encode_body("send", call.uid))
-                reply = await store.enqueue(ref, call.number, _nonce(call), [job])
+                reply = await store.enqueue(ref, call.number, _nonce(call), [job], call.incarnation)
                 if isinstance(reply, base.Moved):
                     return reply
                 return "existing" if reply.existing else "accepted"
@@ -295,7 +306,15 @@ def stored(topology: Topology) -> StoredTopology:
         for v in topology.versions
     }
     return StoredTopology(
-        QUEUE, topology.epoch, topology.active, topology.highest, versions, {}, settings(topology.settings)
+        QUEUE,
+        topology.epoch,
+        topology.active,
+        topology.highest,
+        versions,
+        {},
+        settings(topology.settings),
+        topology.incarnation,
+        topology.deleting,
     )
 
 
@@ -349,6 +368,12 @@ def _expected(call: Call) -> tuple[object, ...]:
             return (call.method, _ref(call.ref), _stored(call), call.number)
         case "settle" | "mark":
             return (call.method, _ref(call.ref), _stored(call))
+        case "bury_queue":
+            return (call.method, _stored(call))
+        case "read_grave":
+            return (call.method,)
+        case "remove" | "delete_partition":
+            return (call.method, _ref(call.ref), call.incarnation)
         case _:
             return (call.method, _ref(call.ref))
 
@@ -361,7 +386,9 @@ def _at_time(counts: base.Counts, *, clients_may_retry: bool) -> base.Counts:
 
 
 def _over(before: object, after: object) -> bool:
-    """Whether a promoter or keeper has come to the end of its task."""
+    """Whether a promoter, keeper or deleter has come to the end of its task."""
+    if isinstance(after, DeleterState):
+        return after.at == "over"
     if isinstance(before, PromoterState) and isinstance(after, PromoterState):
         return after.task > before.task
     assert isinstance(after, KeeperState)

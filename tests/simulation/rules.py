@@ -40,6 +40,15 @@ class Rules(NamedTuple):
     """Off: a version is completed with its dead letters."""
     linger: bool = True
     """Off: a version is completed while a client may still resend a call from before the mark."""
+    # deleting a queue
+    graves: bool = True
+    """Off: nothing is left of a deleted queue; one that is created again begins at epoch 1."""
+    replaces_earlier: bool = True
+    """Off: INSTALL, SETTLE, MARK and REMOVE take what an earlier incarnation has left for their own."""
+    mark_spares_later: bool = True
+    """Off: MARK takes a partition of a later incarnation for one of its own."""
+    enqueue_checks_incarnation: bool = True
+    """Off: a partition takes jobs of a producer that knows the deleted queue only."""
     # producing
     enqueue_checks_state: bool = True
     """Off: a draining or closed partition takes jobs."""

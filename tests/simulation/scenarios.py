@@ -55,6 +55,10 @@ SMALL: dict[str, Setting] = {
     "dead letter": Setting((MINE_0, MINE_1), promoters=(((2, 1),),), fails=True),
     # Two completions of one version, and crashes between their steps.
     "two completions": Setting((), promoters=(((2, 1),),), keepers=2, workers=0, budget=Budget(crashes=1)),
+    # The queue is deleted, and created again by somebody; who has not heard of it goes on with the old one.
+    "deleted": Setting((A,), promoters=(((2, 1),),), keepers=0, deletes=True, budget=Budget(crashes=1)),
+    "deleted and created again": Setting((MINE_0,), promoters=(((2, 1),), ((1, 1),)), keepers=0, deletes=True),
+    "deleted while drained": Setting((), promoters=(((2, 1), (1, 1)),), workers=0, deletes=True),
     # A promoter dies between two steps, another two partitions.
     "promoter dies": Setting((A,), first=(1, 2), promoters=(((2, 2),),), finishes=True, budget=Budget(crashes=1)),
     # A queue that has workers only while there is work. R7.
@@ -69,6 +73,9 @@ SMALL: dict[str, Setting] = {
 }
 
 LARGE: dict[str, Setting] = {
+    "deleted and created again, two partitions": Setting(
+        (MINE_0,), first=(1, 2), promoters=(((2, 1),), ((1, 1),)), deletes=True
+    ),
     "slow promoter of the second version": Setting((A,), promoters=(((2, 1),), ((2, 1), (3, 1)))),
     "slow promoter, other counts": Setting((A,), promoters=(((2, 2),), ((2, 1), (3, 1)))),
     "two versions at once": Setting((A,), promoters=(((2, 2),), ((3, 1),))),

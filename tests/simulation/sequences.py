@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from tests.simulation.actors import Move
 from tests.simulation.rules import Rules
-from tests.simulation.values import Call, Counts, Ref, Reply, Store, Topology
+from tests.simulation.values import Call, Counts, Grave, Ref, Reply, Store, Topology
 
 Phases = tuple[tuple[Call, ...], ...]
 
@@ -63,7 +63,7 @@ def drain_calls(topology: Topology, number: int) -> Phases:
 
 @cache
 def remove_calls(topology: Topology, number: int) -> Phases:
-    return (tuple(Call("remove", ref) for ref in topology.refs(number)),)
+    return (tuple(Call("remove", ref, incarnation=topology.incarnation) for ref in topology.refs(number)),)
 
 
 class PromoterState(NamedTuple):
@@ -95,7 +95,7 @@ class Promoter:
             return
         topology = local.topology
         if topology is None:
-            yield Move(local, Call("read_topology"))
+            yield Move(local, Call("read_grave" if local.at == "grave" else "read_topology"))
             return
         if local.at == "write":
             yield Move(local, Call("write_topology", topology=topology, number=topology.epoch - 1))
@@ -119,7 +119,7 @@ class Promoter:
         kept = partitions
         if known := winner.version(number):
             kept = known.partitions
-        elif number <= winner.highest:
+        elif number <= winner.highest or winner.deleting:
             kept = 0
         return tuple(Ref(number, partition) for partition in range(kept, partitions))
 
@@ -131,6 +131,10 @@ class Promoter:
                 if surplus and self.rules.discard_surplus:
                     return local._replace(at="discard", topology=reply)
                 return self._decided(local, reply)
+            case "grave":
+                assert reply is None or isinstance(reply, Grave)
+                created = Topology.created(*self.tasks[local.task], reply)
+                return local._replace(at="install", topology=created)
             case "write":
                 if reply:
                     return local._replace(at="finish", lost=False)
@@ -151,7 +155,9 @@ class Promoter:
         """Return where to go on with the topology that was read."""
         number, partitions = self.tasks[local.task]
         if current is None:
-            return local._replace(at="install", topology=Topology.created(number, partitions))
+            return local._replace(at="grave")
+        if current.deleting:
+            return PromoterState(local.task + 1)
         if current.active == number and current.partitions == partitions:
             return local._replace(at="finish", topology=current)
         if number <= current.highest:
@@ -162,7 +168,7 @@ class Promoter:
         return None
 
     def crash(self, local: PromoterState) -> PromoterState | None:
-        if local.task == len(self.tasks) or local.at == "read":
+        if local.task == len(self.tasks) or local.at in ("read", "grave"):
             return None
         return PromoterState(len(self.tasks))
 
@@ -235,8 +241,8 @@ class Keeper:
 
     def reply(self, local: KeeperState, call: Call, reply: Reply) -> KeeperState:
         if call.method == "read_topology":
-            assert isinstance(reply, Topology)
-            return self._read(local, reply)
+            assert reply is None or isinstance(reply, Topology)
+            return self._rest(local) if reply is None or reply.deleting else self._read(local, reply)
         if call.method == "write_topology":
             return self._written(local, won=bool(reply))
         assert local.topology is not None

@@ -48,6 +48,9 @@ class Machine:
             "close_partition": self.close_partition,
             "remove": self.remove,
             "discard": self.discard,
+            "read_grave": self.read_grave,
+            "delete_partition": self.delete_partition,
+            "bury_queue": self.bury_queue,
             "enqueue": self.enqueue,
             "probe": self.probe,
             "claim": self.claim,
@@ -75,24 +78,40 @@ class Machine:
         partitions = store.partitions
         return store._replace(partitions=(*partitions[:number], partition, *partitions[number + 1 :]))
 
+    def known(self, store: Store, ref: Ref | None, incarnation: int) -> Partition | None:
+        """Return the partition, unless an earlier incarnation of the queue has left it."""
+        partition = self.at(store, ref)
+        if partition and partition.incarnation < incarnation and self.rules.replaces_earlier:
+            return None
+        return partition
+
     # ---- topology -------------------------------------------------------------------------------------------------
 
     def read_topology(self, store: Store, call: Call) -> Outcome:
         return store, store.topology
 
     def write_topology(self, store: Store, call: Call) -> Outcome:
-        epoch = store.topology.epoch if store.topology else 0
+        stored = store.topology or store.grave
+        epoch = stored.epoch if stored else 0
         if epoch != call.number and self.rules.compare_and_set:
             return store, False
-        return store._replace(topology=call.topology), True
+        return store._replace(topology=call.topology, grave=None), True
 
     def install(self, store: Store, call: Call) -> Outcome:
-        topology, partition = _topology(call), self.at(store, call.ref)
+        topology = _topology(call)
+        partition = self.known(store, call.ref, topology.incarnation)
         if partition is None:
             created = Partition(
-                "active", topology.epoch, call.number, topology.settings, asleep=self.rules.created_asleep
+                "active",
+                topology.epoch,
+                call.number,
+                topology.settings,
+                asleep=self.rules.created_asleep,
+                incarnation=topology.incarnation,
             )
             return self.put(store, call.ref, created), "absent"
+        if partition.incarnation > topology.incarnation:
+            return store, partition.state
         if partition.epoch < topology.epoch and self.rules.install_reasserts:
             if partition.state == "active":
                 partition = partition._replace(partitions=call.number)
@@ -101,7 +120,8 @@ class Machine:
         return self.put(store, call.ref, partition), partition.state
 
     def settle(self, store: Store, call: Call) -> Outcome:
-        topology, partition = _topology(call), self.at(store, call.ref)
+        topology = _topology(call)
+        partition = self.known(store, call.ref, topology.incarnation)
         assert call.ref is not None
         version = topology.version(call.ref.version)
         assert version is not None
@@ -109,9 +129,16 @@ class Machine:
             if version.number != topology.active or not self.rules.settle_creates:
                 return store, "absent"
             created = Partition(
-                "active", topology.epoch, version.partitions, topology.settings, asleep=self.rules.created_asleep
+                "active",
+                topology.epoch,
+                version.partitions,
+                topology.settings,
+                asleep=self.rules.created_asleep,
+                incarnation=topology.incarnation,
             )
             return self.put(store, call.ref, created), "absent"
+        if partition.incarnation > topology.incarnation:
+            return store, partition.state
         if partition.state == "active" and partition.epoch <= topology.epoch:
             partitions = version.partitions if self.rules.settle_overwrites else partition.partitions
             partition = partition._replace(epoch=topology.epoch, partitions=partitions, settings=topology.settings)
@@ -120,11 +147,14 @@ class Machine:
         return self.put(store, call.ref, partition), partition.state
 
     def mark(self, store: Store, call: Call) -> Outcome:
-        topology, partition = _topology(call), self.at(store, call.ref)
+        topology = _topology(call)
+        partition = self.known(store, call.ref, topology.incarnation)
         if partition is None:
             if not self.rules.mark_creates:
                 return store, "absent"
-            partition = Partition("draining", successor=topology)
+            partition = Partition("draining", successor=topology, incarnation=topology.incarnation)
+        elif partition.incarnation > topology.incarnation and self.rules.mark_spares_later:
+            return store, partition.state
         elif partition.state == "active":
             epoch = partition.epoch if self.rules.mark_keeps_epoch else max(partition.epoch, topology.epoch)
             partition = partition._replace(state="draining", epoch=epoch, successor=topology)
@@ -141,10 +171,17 @@ class Machine:
         return self.put(store, call.ref, partition), Counts(partition.state, len(partition.dead), False)
 
     def remove(self, store: Store, call: Call) -> Outcome:
-        partition = self.at(store, call.ref)
+        partition = self.known(store, call.ref, call.incarnation)
         if partition is not None and partition.state in ("active", "draining") and self.rules.remove_needs_closed:
             return store, False
-        return self.put(store, call.ref, Partition("tombstone") if self.rules.tombstones else None), True
+        return self._entomb(store, call)
+
+    def _entomb(self, store: Store, call: Call) -> Outcome:
+        partition = self.at(store, call.ref)
+        if partition is not None and partition.incarnation > call.incarnation:
+            return store, False
+        tombstone = Partition("tombstone", incarnation=call.incarnation) if self.rules.tombstones else None
+        return self.put(store, call.ref, tombstone), True
 
     def discard(self, store: Store, call: Call) -> Outcome:
         partition = self.at(store, call.ref)
@@ -154,17 +191,44 @@ class Machine:
             known = self.rules.discard_keeps_nonces and (partition.nonces or partition.void)
             if partition.jobs or partition.dead or known:
                 return store, False
-        return self.put(store, call.ref, None), True
+        left = None if partition.incarnation == 1 else Partition("tombstone", incarnation=partition.incarnation - 1)
+        return self.put(store, call.ref, left), True
+
+    # ---- deleting the queue -----------------------------------------------------------------------------------------
+
+    def read_grave(self, store: Store, call: Call) -> Outcome:
+        return store, store.grave
+
+    def delete_partition(self, store: Store, call: Call) -> Outcome:
+        """Dead letters are not modelled here: no scenario has both."""
+        partition = self.at(store, call.ref)
+        after, entombed = self._entomb(store, call)
+        if not entombed:
+            return store, False
+        dropped = store.history.dropped
+        for job in partition.jobs if partition else ():
+            dropped = _counted(dropped, job.uid)
+        return after._replace(history=store.history._replace(dropped=dropped)), True
+
+    def bury_queue(self, store: Store, call: Call) -> Outcome:
+        topology = _topology(call)
+        if store.topology is None or store.topology.epoch != topology.epoch:
+            return store, False
+        return store._replace(topology=None, grave=topology.grave if self.rules.graves else None), True
 
     # ---- producing ------------------------------------------------------------------------------------------------
 
     def enqueue(self, store: Store, call: Call) -> Outcome:
         partition = self.at(store, call.ref)
-        if partition is None or partition.state == "tombstone":
-            return store, Moved(partition.state if partition else "absent")
+        if partition is None or (partition.state != "active" and partition.incarnation < call.incarnation):
+            return store, Moved("absent")
+        if partition.state == "tombstone":
+            return store, Moved("tombstone")
         if partition.state != "active" and self.rules.enqueue_checks_state:
             return store, Moved(partition.state, partition.successor)
         if partition.partitions != call.number and self.rules.enqueue_checks_count:
+            return store, Moved("resized")
+        if partition.incarnation != call.incarnation and self.rules.enqueue_checks_incarnation:
             return store, Moved("resized")
         assert call.nonce is not None
         if call.nonce in partition.nonces:

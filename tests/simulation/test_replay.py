@@ -91,6 +91,8 @@ async def test_a_store_does_what_the_model_does(backend: Backend, name: str) -> 
         ("sleep_needs_empty", "sleeps"),
         ("created_asleep", "sleeps, promoted"),
         ("enqueue_wakes", "sleeps"),
+        ("graves", "deleted and created again"),
+        ("replaces_earlier", "deleted and created again"),
     ],
 )
 async def test_a_store_differs_from_a_model_without_the_rule(
@@ -117,5 +119,5 @@ def test_the_walks_take_every_step_and_meet_every_misfortune() -> None:
     }
     fates = {"crashes", "sleeps", "expires"}
     topology = {"read_topology", "write_topology", "install", "settle", "mark", "close_partition", "remove", "discard"}
-    sleeping = {"sleep", *UNSTORED}
-    assert taken == fates | topology | sleeping | {"enqueue", "probe", "claim", "resume", "ack", "fail"}
+    sleeping, deletion = {"sleep", *UNSTORED}, {"read_grave", "delete_partition", "bury_queue"}
+    assert taken == fates | topology | sleeping | deletion | {"enqueue", "probe", "claim", "resume", "ack", "fail"}

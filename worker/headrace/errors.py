@@ -41,6 +41,30 @@ class UnknownQueue(HeadraceError):
         self.queue = queue
 
 
+class QueueDeleting(HeadraceError):
+    """The queue is being deleted for good; nothing was changed or added."""
+
+    def __init__(self, queue: str) -> None:
+        super().__init__(
+            f"queue {queue!r} is being deleted; finish that with `headrace queue delete {queue}`, "
+            "or wait until it has ended and create the queue again"
+        )
+        self.queue = queue
+
+
+class QueueNotEmpty(HeadraceError):
+    """The queue holds jobs and was to be deleted only without any; nothing was changed. ``counts``: jobs by state."""
+
+    def __init__(self, queue: str, counts: Mapping[str, int]) -> None:
+        held = ", ".join(f"{number} {state}" for state, number in counts.items())
+        super().__init__(
+            f"queue {queue!r} is not empty: {held}; let it drain and look after its dead letters, "
+            "or delete it with everything in it"
+        )
+        self.queue = queue
+        self.counts = counts
+
+
 class UnknownVersion(HeadraceError):
     """The version is not (or no longer) part of the queue's topology."""
 

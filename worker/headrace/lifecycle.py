@@ -43,7 +43,8 @@ async def promote(
 
     Creates the queue if it has no topology; only then ``settings`` and ``owner`` are taken (see `configure`). The same
     request again is a success and finishes what an earlier one left. Raises InvalidInput, VersionNotHigher, or
-    TopologyConflict (the version is active with another number of partitions, e.g. promoted by somebody else).
+    TopologyConflict (the version is active with another number of partitions, e.g. promoted by somebody else), or
+    QueueDeleting.
     """
     check_queue_name(queue)
     lost = False
@@ -51,48 +52,53 @@ async def promote(
         current = await store.read_topology(queue)
         if lost and current is not None:
             await _discard_surplus(store, current, version, partitions)
-        if current is not None and current.is_promoted(version, partitions):
+        if current is not None and current.check_alive().is_promoted(version, partitions):
             await finish_promote(store, current)
             return current
         if current is None:
-            target = Topology.created(queue, version, partitions, settings, owner)
+            grave = await store.read_grave(queue)
+            target = Topology.created(queue, version, partitions, settings, owner, grave)
         else:
             target = current.promoted(version, partitions)
         await _install(store, target)
-        if await store.write_topology(current.epoch if current else 0, target):
+        if await store.write_topology(target.epoch - 1, target):
             await finish_promote(store, target)
             return target
         lost = True
 
 
 async def _install(store: Store, target: Topology) -> None:
-    await _each(target.refs(target.active), lambda ref: store.install(ref, target, target.partitions))
+    await each_partition(target.refs(target.active), lambda ref: store.install(ref, target, target.partitions))
 
 
 async def finish_promote(store: Store, topology: Topology) -> None:
     """Make every partition agree with ``topology``: the active version's settled, the older ones' marked."""
-    await _each(topology.refs(topology.active), lambda ref: store.settle(ref, topology))
+    await each_partition(topology.refs(topology.active), lambda ref: store.settle(ref, topology))
     older = [ref for version in topology.older for ref in topology.refs(version)]
-    await _each(older, lambda ref: store.mark(ref, topology))
+    await each_partition(older, lambda ref: store.mark(ref, topology))
 
 
 async def _discard_surplus(store: Store, winner: Topology, version: int, partitions: int) -> None:
-    """Remove what this promoter installed in vain, if somebody else promoted the version, or one above it."""
-    if winner.highest < version:
+    """Remove what was installed in vain: somebody promoted the version, or one above it, or deletes the queue."""
+    if winner.highest < version and not winner.deleting:
         return
     kept = winner.versions[version].partitions if version in winner.versions else 0
-    await _each([PartitionRef(winner.queue, version, number) for number in range(kept, partitions)], store.discard)
+    surplus = [PartitionRef(winner.queue, version, number) for number in range(kept, partitions)]
+    await each_partition(surplus, store.discard)
 
 
 async def configure(
     store: Store, queue: str, settings: QueueSettings, owner: Mapping[str, str] | None = None
 ) -> Topology:
-    """Change the queue's settings (and owner) and install them into every partition. Raises UnknownQueue."""
+    """Change the queue's settings (and owner) and install them into every partition.
+
+    Raises UnknownQueue or QueueDeleting.
+    """
     while True:
         current = await store.read_topology(queue)
         if current is None:
             raise UnknownQueue(queue)
-        if current.settings == settings and (owner is None or dict(owner) == dict(current.owner)):
+        if current.check_alive().settings == settings and (owner is None or dict(owner) == dict(current.owner)):
             target = current
         else:
             target = current.configured(settings, owner)
@@ -104,14 +110,14 @@ async def configure(
 
 async def _settle(store: Store, target: Topology) -> None:
     refs = [ref for version in target.versions for ref in target.refs(version)]
-    await _each(refs, lambda ref: store.settle(ref, target))
+    await each_partition(refs, lambda ref: store.settle(ref, target))
 
 
 async def close_drained(store: Store, topology: Topology, version: int) -> dict[int, Counts]:
     """Mark and close what can be closed of a draining version; the counts of each partition, by its number."""
     refs = topology.refs(version)
-    await _each(refs, lambda ref: store.mark(ref, topology))
-    counts = await _each(refs, store.close_partition)
+    await each_partition(refs, lambda ref: store.mark(ref, topology))
+    counts = await each_partition(refs, store.close_partition)
     return {ref.partition: count for ref, count in zip(refs, counts, strict=True)}
 
 
@@ -146,8 +152,8 @@ async def _parked_types(store: Store, queue: str, version: int, counts: Mapping[
 async def complete(store: Store, queue: str, version: int, *, client_retry_ms: int = CLIENT_RETRY_MS) -> Topology:
     """Remove a drained version: prove that every partition is closed, delete its keys, leave tombstones.
 
-    Raises UnknownQueue, UnknownVersion, VersionActive, or NotDrained with the counts (nothing was changed then, except
-    that empty partitions are closed). A completion that was interrupted goes on.
+    Raises UnknownQueue, UnknownVersion, VersionActive, QueueDeleting, or NotDrained with the counts (nothing was
+    changed then, except that empty partitions are closed). A completion that was interrupted goes on.
     """
     while True:
         current = await store.read_topology(queue)
@@ -164,16 +170,20 @@ async def complete(store: Store, queue: str, version: int, *, client_retry_ms: i
             if not await store.write_topology(current.epoch, target):
                 continue
             current = target
-        refs = current.refs(version)
-        removed = await _each(refs, store.remove)
-        if not all(removed):
-            kept = refs[removed.index(False)]
-            raise TopologyConflict(queue, f"partition {kept.label} is being removed but not closed", current)
+        await _remove(store, current, version)
         if await store.write_topology(current.epoch, target := current.dropped(version)):
             return target
 
 
-async def _each(refs: Sequence[PartitionRef], step: Callable[[PartitionRef], Awaitable[T]]) -> list[T]:
+async def _remove(store: Store, topology: Topology, version: int) -> None:
+    refs = topology.refs(version)
+    removed = await each_partition(refs, lambda ref: store.remove(ref, topology.incarnation))
+    if not all(removed):
+        kept = refs[removed.index(False)]
+        raise TopologyConflict(topology.queue, f"partition {kept.label} is being removed but not closed", topology)
+
+
+async def each_partition(refs: Sequence[PartitionRef], step: Callable[[PartitionRef], Awaitable[T]]) -> list[T]:
     """Do one step on every partition, many at a time; the replies in order.
 
     All that were begun have ended when this returns or raises the first error, so that none is applied later.

@@ -21,6 +21,7 @@ from headrace.errors import (
     AccessDenied,
     HeadraceError,
     OutcomeUnknown,
+    QueueDeleting,
     QueueFull,
     QueueHeld,
     StoreFull,
@@ -151,7 +152,7 @@ class Placement:
         settled = 0
         while True:
             try:
-                reply = await self._store.enqueue(ref, topology.partitions, nonce, batch)
+                reply = await self._store.enqueue(ref, topology.partitions, nonce, batch, topology.incarnation)
             except (StoreFull, QueueFull, QueueHeld):
                 for job in group:  # an earlier try of this step would have been recognized: it was not applied
                     job.nonces = tuple(each for each in job.nonces if each != nonce)
@@ -170,7 +171,7 @@ class Placement:
                 # Two promoters of this version had different partition counts, or one died before this partition.
                 settled += 1
                 current = await self._read_topology(ref.queue)
-                if current.active == ref.version and current.partitions == topology.partitions:
+                if _identity(current) == _identity(topology):
                     await self._store.settle(ref, current)
                     continue
             return reply.successor
@@ -219,6 +220,9 @@ class Placement:
         if topology is None:
             self._topologies.pop(queue, None)
             raise UnknownQueue(queue)
+        if topology.deleting:
+            self._topologies.pop(queue, None)
+            raise QueueDeleting(queue)
         self._topologies[queue] = topology
         return topology
 
@@ -235,6 +239,11 @@ class Placement:
             # topology, or its promoter is between two steps. Wait for it to be written.
             await asyncio.sleep(0.02 * random.uniform(0.5, 1.0))
         return stored
+
+
+def _identity(topology: Topology) -> tuple[int, int, int]:
+    """Say which active version it is that jobs are sent to."""
+    return topology.active, topology.partitions, topology.incarnation
 
 
 def _steps(topology: Topology, jobs: Sequence[Pending]) -> Iterator[Step]:

@@ -81,9 +81,9 @@ class Producer:
         or "low" (0, 1, 2): of the jobs that are ready in a partition, seven of ten that are taken are high, two default
         and one low, as far as there are any.
 
-        Raises InvalidInput or PayloadTooLarge before anything is sent. Not enqueued after UnknownQueue, QueueFull,
-        QueueHeld, StoreFull, StoreUnavailable (AccessDenied too) or TopologyConflict. Unknown after OutcomeUnknown: the
-        store did not answer in time.
+        Raises InvalidInput or PayloadTooLarge before anything is sent. Not enqueued after UnknownQueue, QueueDeleting,
+        QueueFull, QueueHeld, StoreFull, StoreUnavailable (AccessDenied too) or TopologyConflict. Unknown after
+        OutcomeUnknown: the store did not answer in time.
         """
         check_queue_name(queue)
         spec = JobSpec(type, payload, id, run_at, delay, max_retries, timeout, headers, priority)

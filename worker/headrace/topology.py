@@ -19,6 +19,7 @@ from typing import Any, Literal, NamedTuple
 
 from headrace.errors import (
     InvalidInput,
+    QueueDeleting,
     TopologyConflict,
     TopologyUnreadable,
     UnknownVersion,
@@ -81,9 +82,37 @@ def check_version(version: int) -> int:
     return version
 
 
+class Grave(NamedTuple):
+    """What is left of the topology of a deleted queue: its last epoch, and which queue of that name it was.
+
+    A queue that is created under the name again goes on from there, so that whoever still knows the deleted one is told
+    apart, and whatever is left of it.
+    """
+
+    epoch: int
+    incarnation: int
+
+    def to_json(self) -> str:
+        """Return the stored form (format 1)."""
+        return json.dumps({"format": FORMAT, **self._asdict()}, separators=(",", ":"))
+
+    @staticmethod
+    def from_json(queue: str, text: str | bytes) -> Grave:
+        """Parse the stored form; raise TopologyUnreadable if it is damaged or of a newer format."""
+        try:
+            data = _parsed(text)
+            return Grave(int(data["epoch"]), int(data["incarnation"]))
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise TopologyUnreadable(queue, str(error)) from error
+
+
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """Versions of one queue. ``owner`` says which Queue object cares for it (empty without an operator)."""
+    """Versions of one queue. ``owner`` says which Queue object cares for it (empty without an operator).
+
+    ``incarnation``: 1, and one more for each time that a queue of this name was deleted and created again.
+    ``deleting``: it is being deleted, for good; nothing else may change any more.
+    """
 
     queue: str
     epoch: int
@@ -92,6 +121,8 @@ class Topology:
     versions: Mapping[int, Version]
     owner: Mapping[str, str] = field(default_factory=dict)
     settings: QueueSettings = field(default_factory=QueueSettings)
+    incarnation: int = 1
+    deleting: bool = False
 
     @property
     def partitions(self) -> int:
@@ -117,7 +148,8 @@ class Topology:
     def summary(self) -> str:
         """Return one line for messages."""
         versions = ", ".join(f"v{n} {v.state} x{v.partitions}" for n, v in sorted(self.versions.items()))
-        return f"epoch {self.epoch}: {versions} (highest ever v{self.highest})"
+        deleting = ", being deleted" if self.deleting else ""
+        return f"epoch {self.epoch}: {versions} (highest ever v{self.highest}){deleting}"
 
     # ---- transitions: each returns the next value, epoch + 1 -------------------------------------------------------
 
@@ -128,24 +160,29 @@ class Topology:
         partitions: int,
         settings: QueueSettings | None = None,
         owner: Mapping[str, str] | None = None,
+        grave: Grave | None = None,
     ) -> Topology:
-        """Return the first topology of a queue, at epoch 1."""
+        """Return the first topology of a queue: at epoch 1, or after the last epoch of a deleted one of that name."""
+        epoch, incarnation = grave or (0, 0)
         return Topology(
             check_queue_name(queue),
-            1,
+            epoch + 1,
             check_version(version),
             version,
             {version: Version(check_partitions(partitions), "active")},
             dict(owner or {}),
             settings or QueueSettings(),
+            incarnation + 1,
         )
 
     def promoted(self, version: int, partitions: int) -> Topology:
         """Return the topology with ``version`` active and the others draining.
 
         Raises TopologyConflict if ``version`` is active with another number of partitions, VersionNotHigher if it was
-        used before. Promoting the active version with its own partitions is not a transition: ask `is_promoted`.
+        used before, QueueDeleting. Promoting the active version with its own partitions is not a transition: ask
+        `is_promoted`.
         """
+        self.check_alive()
         check_version(version)
         check_partitions(partitions)
         if version == self.active:
@@ -181,7 +218,8 @@ class Topology:
         return replace(self, epoch=self.epoch + 1, versions=versions)
 
     def configured(self, settings: QueueSettings, owner: Mapping[str, str] | None = None) -> Topology:
-        """Return the topology with other settings and, if given, another owner."""
+        """Return the topology with other settings and, if given, another owner. Raises QueueDeleting."""
+        self.check_alive()
         return replace(
             self,
             epoch=self.epoch + 1,
@@ -189,7 +227,18 @@ class Topology:
             owner=self.owner if owner is None else dict(owner),
         )
 
+    def condemned(self) -> Topology:
+        """Return the topology of a queue that is about to be deleted."""
+        return replace(self, epoch=self.epoch + 1, deleting=True)
+
+    def check_alive(self) -> Topology:
+        """Return this topology; raise QueueDeleting if its queue is being deleted."""
+        if self.deleting:
+            raise QueueDeleting(self.queue)
+        return self
+
     def _check_completable(self, version: int) -> None:
+        self.check_alive()
         if version not in self.versions:
             raise UnknownVersion(self.queue, version, tuple(sorted(self.versions)))
         if version == self.active:
@@ -211,17 +260,22 @@ class Topology:
                 },
                 "owner": dict(self.owner),
                 "settings": self.settings.model_dump(exclude_none=True),
+                **({"incarnation": self.incarnation} if self.incarnation > 1 else {}),
+                **({"deleting": True} if self.deleting else {}),
             },
             separators=(",", ":"),
         )
+
+    @property
+    def grave(self) -> Grave:
+        """What is left of it when the queue has been deleted."""
+        return Grave(self.epoch + 1, self.incarnation)
 
     @staticmethod
     def from_json(queue: str, text: str | bytes) -> Topology:
         """Parse the stored form; raise TopologyUnreadable if it is damaged or of a newer format."""
         try:
-            data: dict[str, Any] = json.loads(text)
-            if data["format"] != FORMAT:
-                raise ValueError(f"format {data['format']} is not {FORMAT}; upgrade Headrace here")
+            data = _parsed(text)
             versions = {
                 int(number): Version(int(value["partitions"]), value["state"])
                 for number, value in data["versions"].items()
@@ -234,9 +288,18 @@ class Topology:
                 MappingProxyType(versions),
                 data.get("owner", {}),
                 QueueSettings.model_validate(data.get("settings", {})),
+                int(data.get("incarnation", 1)),
+                bool(data.get("deleting", False)),
             )
             if topology.active not in versions:
                 raise ValueError(f"active version {topology.active} is not listed")
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise TopologyUnreadable(queue, str(error)) from error
         return topology
+
+
+def _parsed(text: str | bytes) -> dict[str, Any]:
+    data: dict[str, Any] = json.loads(text)
+    if data["format"] != FORMAT:
+        raise ValueError(f"format {data['format']} is not {FORMAT}; upgrade Headrace here")
+    return data

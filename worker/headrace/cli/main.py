@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from headrace.cli import dead, job, topology, types, worker
+from headrace.cli import dead, job, queue, topology, types, worker
 from headrace.cli.output import Exit
 from headrace.cli.status import status
 
@@ -45,6 +45,7 @@ app = typer.Typer(
 )
 app.add_typer(worker.app, name="worker")
 app.add_typer(topology.app, name="topology")
+app.add_typer(queue.app, name="queue")
 app.add_typer(job.app, name="job")
 app.add_typer(dead.app, name="dead")
 app.add_typer(types.app, name="type")

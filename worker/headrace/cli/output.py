@@ -129,6 +129,14 @@ def ask(action: str, queue: str) -> None:
         raise typer.Exit(Exit.CANCELLED)
 
 
+def ask_for_name(action: str, queue: str) -> None:
+    """Ask a person to type the queue's name before ``action``; ends as `ask`, with code 2 if it is another one."""
+    if not sys.stdin.isatty():
+        fail(f"this would {action}; without a terminal give --yes, or --dry-run to count only")
+    if typer.prompt(f"This would {action}. Type the name of the queue to go on", err=True) != queue:
+        raise typer.Exit(Exit.CANCELLED)
+
+
 def show(form: Format, data: Any, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Print ``data`` as JSON, or ``rows`` as a table under ``columns``."""
     if form is Format.JSON:

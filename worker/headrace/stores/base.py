@@ -16,6 +16,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from headrace.stores.bounds import (
+    GRAVE_TTL_MS,
     HISTORY_ENTRIES,
     HORIZONS,
     MAX_BATCH,
@@ -33,6 +34,7 @@ from headrace.stores.bounds import (
     check_page,
 )
 from headrace.stores.protocols.dead_letters import DeadLetter, DeadLetterSteps
+from headrace.stores.protocols.deletion import DeletionSteps
 from headrace.stores.protocols.parking import ParkingSteps, Unknown, no_worker_knows
 from headrace.stores.protocols.producing import LANE, Accepted, Moved, NewJob, ProducingSteps
 from headrace.stores.protocols.server import ServerSteps
@@ -44,6 +46,7 @@ from headrace.stores.protocols.working import Claim, Claimed, Failure, Release, 
 
 __all__ = [
     "COUNTERS",
+    "GRAVE_TTL_MS",
     "HISTORY_ENTRIES",
     "HORIZONS",
     "LANE",
@@ -87,6 +90,7 @@ __all__ = [
 
 class Store(
     TopologySteps,
+    DeletionSteps,
     ProducingSteps,
     WorkingSteps,
     ParkingSteps,

@@ -16,6 +16,8 @@ MAX_UNPARK = 1000
 HISTORY_ENTRIES = 20
 NONCE_TTL_MS = 10_000
 TOMBSTONE_TTL_MS = 7 * 24 * 3600 * 1000
+GRAVE_TTL_MS = TOMBSTONE_TTL_MS + 24 * 3600 * 1000
+"""What is left of a deleted queue outlives the tombstones of its partitions, whose incarnation it knows."""
 SUSPECT_RECHECK_MS = 1000
 """A partition whose suspects nobody may take now is hinted again after this time."""
 ROOM_MS = 10_000

@@ -27,13 +27,16 @@ class MemoryAccess:
 
     def _mark(self, ref: PartitionRef, topology: Topology) -> Partition | None:
         """Return the partition, which takes no jobs from now on; None if it is a tombstone."""
-        partition = self._data.partitions.get(ref)
+        partition = self._known(ref, topology.incarnation)
         if partition is None:
-            if self._data.gone(ref) == "tombstone":
+            if self._data.gone(ref, topology.incarnation) == "tombstone":
                 return None
             # Epoch 0: it has no settings yet, so those of any topology are newer.
-            partition = self._data.partitions[ref] = Partition(ref, 0, 1, QueueSettings())
-        partition.mark(topology, self._data.now())
+            self._data.tombstones.pop(ref, None)
+            partition = Partition(ref, 0, 1, QueueSettings(), topology.incarnation)
+            self._data.partitions[ref] = partition
+        if partition.incarnation == topology.incarnation:
+            partition.mark(topology, self._data.now())
         return partition
 
     def _counts(self, ref: PartitionRef) -> Counts:
@@ -42,6 +45,27 @@ class MemoryAccess:
         if partition is None:
             return Counts(self._data.gone(ref), 0, 0, 0, 0, 0, 0, 0, 0, None, None, None, now)
         return partition.counts(now)
+
+    def _known(self, ref: PartitionRef, incarnation: int) -> Partition | None:
+        """Return the partition, unless an earlier incarnation of the queue has left it."""
+        partition = self._data.partitions.get(ref)
+        return partition if partition is not None and partition.incarnation >= incarnation else None
+
+    def _remove(self, ref: PartitionRef, incarnation: int, *, whatever: bool) -> bool:
+        """Leave a tombstone instead of a closed partition, or of one in ``whatever`` state."""
+        partition = self._known(ref, incarnation)
+        if partition is None and self._data.gone(ref, incarnation + 1) == "tombstone":
+            return False
+        if partition is not None and (
+            partition.incarnation > incarnation or (partition.state != "closed" and not whatever)
+        ):
+            return False
+        self._data.partitions.pop(ref, None)
+        self._data.entomb(ref, incarnation)
+        hints = self._data.queue(ref.queue)
+        hints.forget(ref)
+        hints.parked.pop(ref, None)
+        return True
 
     def _hint_news(self, ref: PartitionRef, partition: Partition, now: int) -> None:
         ready, waits_until, woke = partition.take_news()

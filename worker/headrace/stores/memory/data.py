@@ -7,18 +7,26 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from threading import RLock
-from typing import Literal
+from typing import Literal, NamedTuple
 
+from headrace.stores.bounds import TOMBSTONE_TTL_MS
 from headrace.stores.memory.hints import QueueHints
 from headrace.stores.memory.partition import Partition
 from headrace.stores.memory.wakes import WakeLog
 from headrace.stores.protocols.statistics import Depth, Growth
-from headrace.topology import PartitionRef, Topology
+from headrace.topology import Grave, PartitionRef, Topology
 
 
 def system_clock() -> int:
     """Return the system's time in milliseconds since the epoch."""
     return time.time_ns() // 1_000_000
+
+
+class Tombstone(NamedTuple):
+    """What is left of a removed partition until a time (ms)."""
+
+    until: int
+    incarnation: int
 
 
 @dataclass(slots=True)
@@ -42,7 +50,8 @@ class Data:
     marker: str | None = None
     topologies: dict[str, Topology] = field(default_factory=dict)
     partitions: dict[PartitionRef, Partition] = field(default_factory=dict)
-    tombstones: dict[PartitionRef, int] = field(default_factory=dict)
+    tombstones: dict[PartitionRef, Tombstone] = field(default_factory=dict)
+    graves: dict[str, tuple[int, Grave]] = field(default_factory=dict)
     hints: dict[str, QueueHints] = field(default_factory=dict)
     stats: dict[str, StoredStats] = field(default_factory=dict)
     wakes: WakeLog = field(init=False)
@@ -59,6 +68,18 @@ class Data:
         """Return the hints of a queue."""
         return self.hints.setdefault(name, QueueHints())
 
-    def gone(self, ref: PartitionRef) -> Literal["absent", "tombstone"]:
-        """State of a partition that does not exist."""
-        return "tombstone" if self.tombstones.get(ref, 0) > self.now() else "absent"
+    def gone(self, ref: PartitionRef, incarnation: int = 1) -> Literal["absent", "tombstone"]:
+        """State of a partition that does not exist; what an earlier incarnation of the queue has left is absent."""
+        tombstone = self.tombstones.get(ref)
+        if tombstone is None or tombstone.until <= self.now() or tombstone.incarnation < incarnation:
+            return "absent"
+        return "tombstone"
+
+    def entomb(self, ref: PartitionRef, incarnation: int) -> None:
+        """Leave a tombstone instead of a partition."""
+        self.tombstones[ref] = Tombstone(self.now() + TOMBSTONE_TTL_MS, incarnation)
+
+    def grave(self, queue: str) -> Grave | None:
+        """What is left of a deleted queue, if it is not forgotten yet."""
+        until, grave = self.graves.get(queue, (0, None))
+        return grave if until > self.now() else None

@@ -14,14 +14,19 @@ class MemoryProducing(MemoryAccess):
     """Implements `headrace.stores.protocols.producing.ProducingSteps`."""
 
     async def enqueue(
-        self, ref: PartitionRef, partitions: int, nonce: bytes, jobs: Sequence[NewJob]
+        self, ref: PartitionRef, partitions: int, nonce: bytes, jobs: Sequence[NewJob], incarnation: int = 1
     ) -> Accepted | Moved:
         """Insert jobs into an active partition."""
         check_batch(jobs)
         with self._data.lock:
             partition = self._data.partitions.get(ref)
             if partition is None:
-                return Moved(self._data.gone(ref), None)
+                return Moved(self._data.gone(ref, incarnation), None)
+            if partition.incarnation != incarnation:
+                if partition.state == "active":
+                    return Moved("resized", None)
+                if partition.incarnation < incarnation:
+                    return Moved("absent", None)
             now = self._data.now()
             result = partition.enqueue(partitions, nonce, jobs, now)
             self._hint_news(ref, partition, now)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from headrace.stores.memory.dead_letters import MemoryDeadLetters
+from headrace.stores.memory.deletion import MemoryDeletion
 from headrace.stores.memory.parking import MemoryParking
 from headrace.stores.memory.producing import MemoryProducing
 from headrace.stores.memory.server import MemoryServer
@@ -15,6 +16,7 @@ from headrace.stores.memory.working import MemoryWorking
 
 class MemoryStore(
     MemoryTopology,
+    MemoryDeletion,
     MemoryProducing,
     MemoryWorking,
     MemoryParking,

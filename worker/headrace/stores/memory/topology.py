@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace.stores.bounds import TOMBSTONE_TTL_MS
 from headrace.stores.memory.access import MemoryAccess
 from headrace.stores.memory.partition import Partition
 from headrace.stores.protocols.topology import Counts, PartitionState
@@ -24,9 +23,10 @@ class MemoryTopology(MemoryAccess):
         # The stored form is what counts: a value that does not survive it is found here, too.
         stored = Topology.from_json(topology.queue, topology.to_json())
         with self._data.lock:
-            current = self._data.topologies.get(topology.queue)
+            current = self._data.topologies.get(topology.queue) or self._data.grave(topology.queue)
             if (current.epoch if current else 0) != expected_epoch:
                 return False
+            self._data.graves.pop(topology.queue, None)
             self._data.topologies[topology.queue] = stored
             return True
 
@@ -44,14 +44,17 @@ class MemoryTopology(MemoryAccess):
     def _agree(
         self, ref: PartitionRef, topology: Topology, partitions: int, *, settled: bool, create: bool
     ) -> PartitionState:
-        partition = self._data.partitions.get(ref)
+        partition = self._known(ref, topology.incarnation)
         if partition is None:
-            before = self._data.gone(ref)
+            before = self._data.gone(ref, topology.incarnation)
             if create and before == "absent":
-                partition = Partition(ref, topology.epoch, partitions, topology.settings)
+                self._data.tombstones.pop(ref, None)
+                partition = Partition(ref, topology.epoch, partitions, topology.settings, topology.incarnation)
                 partition.asleep = True
                 self._data.partitions[ref] = partition
             return before
+        if partition.incarnation > topology.incarnation:
+            return partition.state
         partition.agree(topology.epoch, partitions, topology.settings, settled=settled)
         self._hint_news(ref, partition, self._data.now())
         return partition.state
@@ -69,18 +72,10 @@ class MemoryTopology(MemoryAccess):
                 self._data.partitions[ref].close()
             return self._counts(ref)
 
-    async def remove(self, ref: PartitionRef) -> bool:
+    async def remove(self, ref: PartitionRef, incarnation: int = 1) -> bool:
         """Delete a closed (or absent) partition and leave a tombstone."""
         with self._data.lock:
-            partition = self._data.partitions.get(ref)
-            if partition is not None and partition.state != "closed":
-                return False
-            self._data.partitions.pop(ref, None)
-            self._data.tombstones[ref] = self._data.now() + TOMBSTONE_TTL_MS
-            hints = self._data.queue(ref.queue)
-            hints.forget(ref)
-            hints.parked.pop(ref, None)
-            return True
+            return self._remove(ref, incarnation, whatever=False)
 
     async def discard(self, ref: PartitionRef) -> bool:
         """Delete an active partition that holds nothing, without a tombstone."""
@@ -89,6 +84,8 @@ class MemoryTopology(MemoryAccess):
             if partition is None or partition.state != "active" or not partition.unused(self._data.now()):
                 return False
             del self._data.partitions[ref]
+            if partition.incarnation > 1:  # what the deleted queue of the name has left is there again
+                self._data.entomb(ref, partition.incarnation - 1)
             return True
 
     async def counts(self, refs: Sequence[PartitionRef]) -> list[Counts]:

@@ -42,9 +42,11 @@ class ProducingSteps(Protocol):
     """Steps of producers."""
 
     async def enqueue(
-        self, ref: PartitionRef, partitions: int, nonce: bytes, jobs: Sequence[NewJob]
+        self, ref: PartitionRef, partitions: int, nonce: bytes, jobs: Sequence[NewJob], incarnation: int = 1
     ) -> Accepted | Moved:
         """Insert at most MAX_BATCH jobs into an active partition of a version with ``partitions`` partitions.
+
+        A partition of another number of partitions, or of another incarnation of the queue, refuses them as "resized".
 
         The nonce names this call: the same call sent again within 10 s is applied once. Raises QueueFull or QueueHeld.
         """

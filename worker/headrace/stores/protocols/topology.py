@@ -53,8 +53,9 @@ class TopologySteps(Protocol):
         """INSTALL: prepare a partition for ``topology``, which is about to be written with this version active.
 
         Absent: created active with ``topology.epoch`` and ``partitions``. Active with an older epoch: both and the
-        settings overwritten. Draining with an older epoch: settings only. Closed or tombstone: untouched. Returns the
-        state before.
+        settings overwritten. Draining with an older epoch: settings only. Closed or tombstone: untouched. What an
+        earlier incarnation of the queue has left counts as absent, what belongs to a later one is untouched; so it is
+        in `settle`, `mark` and `remove`. Returns the state before.
         """
         ...
 
@@ -79,7 +80,7 @@ class TopologySteps(Protocol):
         """CLOSE: a draining partition without live jobs becomes closed. Returns the counts, state afterwards."""
         ...
 
-    async def remove(self, ref: PartitionRef) -> bool:
+    async def remove(self, ref: PartitionRef, incarnation: int = 1) -> bool:
         """Delete a closed (or absent) partition's keys and leave a tombstone for 7 days.
 
         False, and nothing changed, if the partition is active or draining.

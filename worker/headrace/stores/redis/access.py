@@ -11,6 +11,7 @@ from headrace.errors import InvalidInput, StoreUnavailable
 from headrace.redis.client import Argument, RedisClient
 from headrace.redis.cluster import ClusterClient
 from headrace.redis.urls import CLUSTER_SCHEMES
+from headrace.stores.bounds import TOMBSTONE_TTL_MS
 from headrace.stores.redis.hints import ClusterHints
 from headrace.stores.redis.keys import Keys
 from headrace.stores.redis.scripts import script
@@ -52,6 +53,14 @@ class RedisAccess:
         if self._hints is not None:
             with suppress(StoreUnavailable):
                 await self._hints.wake(queue)
+
+    async def _remove(self, ref: PartitionRef, incarnation: int, *, whatever: bool) -> bool:
+        """Leave a tombstone instead of a closed partition, or of one in ``whatever`` state."""
+        removed = bool(await self._run("remove", ref, ref.label, TOMBSTONE_TTL_MS, incarnation, int(whatever)))
+        if removed and self._hints is not None:
+            with suppress(StoreUnavailable):
+                await self._hints.forget(ref)
+        return removed
 
     async def _run(self, name: str, ref: PartitionRef, *args: Argument) -> Any:
         return await self._client.run(script(name), self._keys.of_script(name, ref), args)

@@ -65,8 +65,11 @@ HINT_KEYS: Final[dict[str, tuple[str, ...]]] = {
 }
 """Queue keys, and the wakes of all queues, that the standalone form appends."""
 
+QUEUE_KEYS: Final = ("topology", "grave", "hot", "due", "alarm", "workers", "parked", "fence", "stats")
+
 QUEUE_SCRIPT_KEYS: Final[dict[str, tuple[str, ...]]] = {
-    "write_topology": ("topology",),
+    "write_topology": ("topology", "grave"),
+    "bury_queue": QUEUE_KEYS,
     "tick": ("hot", "due", "alarm", "workers"),
     "leave": ("hot", "due", "alarm", "workers"),
     "hint": ("hot", "due"),

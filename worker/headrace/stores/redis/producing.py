@@ -17,13 +17,12 @@ class RedisProducing(RedisAccess):
     """Implements `headrace.stores.protocols.producing.ProducingSteps`."""
 
     async def enqueue(
-        self, ref: PartitionRef, partitions: int, nonce: bytes, jobs: Sequence[NewJob]
+        self, ref: PartitionRef, partitions: int, nonce: bytes, jobs: Sequence[NewJob], incarnation: int = 1
     ) -> Accepted | Moved:
         """Insert jobs into an active partition; the same nonce within 10 s is applied once."""
         check_batch(jobs)
-        reply = await self._run(
-            "enqueue", ref, ref.label, partitions, nonce, pack([part for job in jobs for part in job]), ref.queue
-        )
+        packed = pack([part for job in jobs for part in job])
+        reply = await self._run("enqueue", ref, ref.label, partitions, nonce, packed, ref.queue, incarnation)
         if reply[0] == b"ok":
             await self._hint(ref, ready=reply[2], due=reply[3])
             if reply[4]:
@@ -40,7 +39,8 @@ class RedisProducing(RedisAccess):
         """PROBE: MARK the partition of an older version and tell for each (key, nonce) whether it is known there."""
         check_batch(jobs)
         packed = pack([part for job in jobs for part in job])
-        found = [bool(known) for known in await self._run("probe", ref, topology.to_json(), packed)]
+        marked = (topology.to_json(), topology.incarnation)
+        found = [bool(known) for known in await self._run("probe", ref, *marked, packed)]
         if any(known and nonce for known, (_, nonce) in zip(found, jobs, strict=True)):
             await self._wake(ref.queue)  # the reply that would have asked for it was lost
         return found

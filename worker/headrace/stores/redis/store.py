@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from headrace.stores.redis.dead_letters import RedisDeadLetters
+from headrace.stores.redis.deletion import RedisDeletion
 from headrace.stores.redis.parking import RedisParking
 from headrace.stores.redis.producing import RedisProducing
 from headrace.stores.redis.server import RedisServer
@@ -15,6 +16,7 @@ from headrace.stores.redis.working import RedisWorking
 
 class RedisStore(
     RedisTopology,
+    RedisDeletion,
     RedisProducing,
     RedisWorking,
     RedisParking,

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any, Final
 
-from headrace.errors import StoreUnavailable
 from headrace.redis.client import Argument
 from headrace.settings import partition_limits
 from headrace.stores.bounds import TOMBSTONE_TTL_MS
@@ -61,29 +59,26 @@ class RedisTopology(RedisAccess):
         self, ref: PartitionRef, topology: Topology, partitions: int, step: str, *, create: bool
     ) -> PartitionState:
         limits = _limits(topology, partitions)
-        reply = await self._run("install", ref, topology.epoch, partitions, step, int(create), ref.label, *limits)
+        wanted = (topology.epoch, partitions, step, int(create), ref.label, topology.incarnation)
+        reply = await self._run("install", ref, *wanted, *limits)
         await self._hint(ref, ready=reply[1])
         return STATES[reply[0]]
 
     async def mark(self, ref: PartitionRef, topology: Topology) -> PartitionState:
         """MARK: a partition becomes draining, with ``topology`` as its successor. Returns the state after."""
-        return STATES[await self._run("mark", ref, topology.to_json())]
+        return STATES[await self._run("mark", ref, topology.to_json(), topology.incarnation)]
 
     async def close_partition(self, ref: PartitionRef) -> Counts:
         """CLOSE: a draining partition without live jobs becomes closed. Returns the counts, state afterwards."""
         return counts_of(await self._run("close", ref))
 
-    async def remove(self, ref: PartitionRef) -> bool:
+    async def remove(self, ref: PartitionRef, incarnation: int = 1) -> bool:
         """Delete a closed (or absent) partition's keys and leave a tombstone."""
-        removed = bool(await self._run("remove", ref, ref.label, TOMBSTONE_TTL_MS))
-        if removed and self._hints is not None:
-            with suppress(StoreUnavailable):
-                await self._hints.forget(ref)
-        return removed
+        return await self._remove(ref, incarnation, whatever=False)
 
     async def discard(self, ref: PartitionRef) -> bool:
         """Delete an empty active partition that never became part of a promoted version."""
-        return bool(await self._run("discard", ref))
+        return bool(await self._run("discard", ref, TOMBSTONE_TTL_MS))
 
     async def counts(self, refs: Sequence[PartitionRef]) -> list[Counts]:
         """Return the counts of each partition, each read in one step."""

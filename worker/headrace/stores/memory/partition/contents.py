@@ -32,8 +32,11 @@ TIMES: Final = struct.Struct(">QQ")
 class Contents:
     """Keys are lane byte + stored id; ids (keys without their lane) are unique while live."""
 
-    def __init__(self, ref: PartitionRef, epoch: int, partitions: int, settings: QueueSettings) -> None:
+    def __init__(
+        self, ref: PartitionRef, epoch: int, partitions: int, settings: QueueSettings, incarnation: int = 1
+    ) -> None:
         self.ref = ref
+        self.incarnation = incarnation
         self.state: PartitionState = "active"
         self.epoch = epoch
         self.partitions = partitions

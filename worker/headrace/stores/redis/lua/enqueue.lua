@@ -4,11 +4,12 @@
 --       standalone form also: 9 hot zset, 10 due zset of the queue, 11 wakes stream of all queues
 -- ARGV  1 label "version:partition", 2 partition count the caller believes in, 3 nonce of this call,
 --       4 msgpack [key, when, body, ...]; when: 0 now, > 0 at that ms, < 0 after that many ms; at most 1,000 jobs,
---       5 queue
+--       5 queue, 6 incarnation of the queue that the caller knows
 -- Returns {'ok', existing (indexes from 0), became ready where nothing was (0/1), earliest waiting ms or -1,
 --          the partition was asleep, or may have been at the first of several tries (0/1)}
 --         {'full', jobs, limit} or {'held'}: refused by the queue's settings, nothing was changed
---         {'moved', absent | D | C | T | resized, successor topology or ''}: nothing was changed
+--         {'moved', absent | D | C | T | resized, successor topology or ''}: nothing was changed; resized: it is another
+--         partition than the caller believes
 -- Cost  O(jobs), plus O(log n) each for those that wait. Called by producers, through Store.enqueue.
 local META, R0, R1, R2, SCHEDULED, JOBS, MOVING, SEEN = unpack(KEYS, 1, 8)
 local HOT, DUE, WAKES = KEYS[9], KEYS[10], KEYS[11]
@@ -16,10 +17,13 @@ local LABEL, NONCE = ARGV[1], ARGV[3]
 --@include clock
 --@include hints
 --@include wake
+--@include incarnation
 
-local meta = redis.call('HMGET', META, 's', 'n', 't', 'enq', 'succ', 'hold', 'len', 'rdy', 'asleep')
-if meta[1] ~= 'A' then return {'moved', meta[1] or 'absent', meta[5] or ''} end
-if meta[2] ~= ARGV[2] then return {'moved', 'resized', ''} end
+local meta = redis.call('HMGET', META, 's', 'n', 't', 'enq', 'succ', 'hold', 'len', 'rdy', 'asleep', 'i')
+local age = compared(meta[10], ARGV[6])
+if not meta[1] or (meta[1] ~= 'A' and age < 0) then return {'moved', 'absent', ''} end
+if meta[1] ~= 'A' then return {'moved', meta[1], meta[5] or ''} end
+if meta[2] ~= ARGV[2] or age ~= 0 then return {'moved', 'resized', ''} end
 -- Perhaps nobody got the reply that said whether it was asleep. In the standalone form it has been told.
 if redis.call('ZSCORE', SEEN, NONCE) then return {'ok', {}, 0, -1, 1} end
 

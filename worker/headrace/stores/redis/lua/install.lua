@@ -3,34 +3,42 @@
 -- KEYS  1 meta hash, 2-4 ready lists of lanes 0-2, 5 suspects list, 6 alone list;
 --       standalone form also: 7 hot zset, 8 due zset
 -- ARGV  1 epoch of the topology, 2 partition count of the version, 3 "install" | "settle", 4 create if absent (0/1),
---       5 label "version:partition", then the settings as fields and values: hold (claim | enqueue | ''), rate (jobs/s),
---       cap (leased at once), len (jobs), crash (limit); '' where there is none
+--       5 label "version:partition", 6 incarnation of the queue, then the settings as fields and values: hold (claim |
+--       enqueue | ''), rate (jobs/s), cap (leased at once), len (jobs), crash (limit); '' where there is none
 -- Returns {state before: absent | A | D | C | T, claims were held and may go on (0/1)}
---         absent: created active if asked. A: overwritten if its epoch is older (settle: or equal).
---         D: settings only, if its epoch is older. C, T: untouched.
+--         absent, or left by an earlier queue of this name: created active if asked.
+--         A: overwritten if its epoch is older (settle: or equal). D: settings only, if its epoch is older.
+--         C, T, or of a later queue of this name: untouched.
 -- Cost  O(1). Called by whoever promotes or configures, through headrace.lifecycle.
 local META, R0, R1, R2, SUSPECTS, ALONE = unpack(KEYS, 1, 6)
 local HOT, DUE = KEYS[7], KEYS[8]
 local LABEL = ARGV[5]
 --@include clock
 --@include hints
+--@include incarnation
 
 local epoch = tonumber(ARGV[1])
-local meta = redis.call('HMGET', META, 's', 'e', 'hold', 't')
+local meta = redis.call('HMGET', META, 's', 'e', 'hold', 't', 'i')
 local state, known = meta[1], tonumber(meta[2] or 0)
-if not state then
-  if ARGV[4] == '1' then redis.call('HSET', META, 's', 'A', 'e', ARGV[1], 'n', ARGV[2], 'asleep', 1, unpack(ARGV, 6)) end
+local age = compared(meta[5], ARGV[6])
+if not state or age < 0 then
+  if ARGV[4] == '1' then
+    if state then redis.call('UNLINK', META) end
+    redis.call('HSET', META, 's', 'A', 'e', ARGV[1], 'n', ARGV[2], 'asleep', 1, unpack(ARGV, 7))
+    incarnate(ARGV[6])
+  end
   return {'absent', 0}
 end
+if age > 0 then return {state, 0} end
 if state == 'A' and (known < epoch or (known == epoch and ARGV[3] == 'settle')) then
-  redis.call('HSET', META, 'e', ARGV[1], 'n', ARGV[2], unpack(ARGV, 6))
+  redis.call('HSET', META, 'e', ARGV[1], 'n', ARGV[2], unpack(ARGV, 7))
 elseif state == 'D' and known < epoch then
-  redis.call('HSET', META, 'e', ARGV[1], unpack(ARGV, 6))
+  redis.call('HSET', META, 'e', ARGV[1], unpack(ARGV, 7))
 else
   return {state, 0}
 end
 -- Jobs that the former settings held back are not hinted by anybody else.
-if ARGV[7] ~= 'claim' and redis.call('EXISTS', R0, R1, R2, SUSPECTS, ALONE) > 0 then
+if ARGV[8] ~= 'claim' and redis.call('EXISTS', R0, R1, R2, SUSPECTS, ALONE) > 0 then
   hint_ready(server_now(meta[4]))
   return {state, 1}
 end

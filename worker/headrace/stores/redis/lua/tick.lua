@@ -16,4 +16,5 @@ for _, label in ipairs(redis.call('ZRANGEBYSCORE', DUE, '-inf', now, 'LIMIT', 0,
 end
 redis.call('ZADD', WORKERS, now, ARGV[1])
 redis.call('ZREMRANGEBYSCORE', WORKERS, '-inf', now - 60000)
+redis.call('PEXPIRE', WORKERS, 60000) -- the last worker of a deleted queue leaves nothing behind
 return alarm(now, ARGV[1])

@@ -1,0 +1,27 @@
+"""Deleting a queue on Redis."""
+
+from __future__ import annotations
+
+from headrace.stores.bounds import GRAVE_TTL_MS
+from headrace.stores.redis.access import RedisAccess
+from headrace.stores.redis.scripts import script
+from headrace.topology import Grave, PartitionRef, Topology
+
+
+class RedisDeletion(RedisAccess):
+    """Implements `headrace.stores.protocols.deletion.DeletionSteps`."""
+
+    async def delete_partition(self, ref: PartitionRef, incarnation: int) -> bool:
+        """Delete a partition's keys whatever they hold, and leave a tombstone."""
+        return await self._remove(ref, incarnation, whatever=True)
+
+    async def bury_queue(self, topology: Topology) -> bool:
+        """Delete a topology and the queue's other keys, and leave its grave."""
+        keys = self._keys.of_queue_script("bury_queue", topology.queue)
+        args = (topology.epoch, topology.grave.to_json(), GRAVE_TTL_MS)
+        return bool(await self._client.run(script("bury_queue"), keys, args))
+
+    async def read_grave(self, queue: str) -> Grave | None:
+        """Return what is left of a deleted queue."""
+        stored = await self._client.command("GET", self._keys.queue(queue, "grave"))
+        return None if stored is None else Grave.from_json(queue, stored)
