@@ -16,6 +16,7 @@ from opentelemetry.trace import SpanKind, StatusCode, get_current_span
 
 from headrace import (
     App,
+    BatchContext,
     Context,
     Dead,
     InvalidInput,
@@ -178,6 +179,30 @@ def context(span: ReadableSpan) -> Any:
     found = span.get_span_context()
     assert found is not None
     return found
+
+
+async def test_a_batch_is_one_span_linked_to_all_that_sent_its_jobs(
+    exported: tuple[TracerProvider, InMemorySpanExporter],
+) -> None:
+    provider, exporter = exported
+    app = App()
+
+    @app.batch_handler("index", max_size=2, max_wait=60)
+    async def index(ctx: BatchContext, payloads: Any) -> None: ...
+
+    async with TestQueue(traced(app, provider)) as queue:
+        producer = TracedProducer(queue.producer, provider)
+        for number in range(2):
+            await producer.enqueue("default", "index", number)
+        await queue.drain()
+    spans = exporter.get_finished_spans()
+    sent = {context(span).span_id for span in spans if span.kind == SpanKind.PRODUCER}
+    (processed,) = [span for span in spans if span.kind == SpanKind.CONSUMER]
+    assert {link.context.span_id for link in processed.links} == sent
+    assert len(sent) == 2
+    attributes = dict(processed.attributes or {})
+    assert (attributes["messaging.batch.message_count"], attributes["headrace.job.type"]) == (2, "index")
+    assert "messaging.message.id" not in attributes
 
 
 def test_the_plain_producer_sends_its_context_too(exported: tuple[TracerProvider, InMemorySpanExporter]) -> None:

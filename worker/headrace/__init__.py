@@ -1,7 +1,7 @@
 """Headrace: declarative, versioned, partitioned delayed-job queues on Redis."""
 
 from headrace.app import App, CallNext, Middleware, load_app
-from headrace.context import Context, current_run
+from headrace.context import BatchContext, Context, current_run
 from headrace.control import Dead, Retry, Snooze
 from headrace.errors import (
     AccessDenied,
@@ -38,6 +38,7 @@ from headrace.worker import Metrics, Worker, WorkerSettings
 __all__ = [
     "AccessDenied",
     "App",
+    "BatchContext",
     "CallNext",
     "Context",
     "Dead",

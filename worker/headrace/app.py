@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar, overload
 from headrace.context import Context
 from headrace.dependencies import Dependency, constant, make_dependency
 from headrace.errors import InvalidInput
-from headrace.handler import Handler, make_handler
+from headrace.handler import BatchLimits, Handler, make_handler
 from headrace.retry import RetryPolicy
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -76,16 +76,53 @@ class App:
                 f'write @app.handler("{_named(type)}"), with the job type',
             )
 
-        def register(function: F) -> F:
-            types = {each.name: each.type for each in self._dependencies.values()}
-            handler = make_handler(type, function, timeout, retry, types, sys._getframe(1).f_locals, process=process)
-            with self._open("type", type):
-                if type in self._handlers:
-                    raise InvalidInput("type", f"{type!r} has a handler already", "register one handler for each type")
-                self._handlers[type] = handler
-            return function
+        return lambda function: self._register(
+            type, function, timeout, retry, sys._getframe(1).f_locals, process=process, batch=None
+        )
 
-        return register
+    def batch_handler(
+        self,
+        type: str,
+        *,
+        max_size: int = 100,
+        max_wait: float = 0.1,
+        timeout: float | None = None,
+        retry: RetryPolicy | None = None,
+        process: bool = False,
+    ) -> Callable[[F], F]:
+        """Register the decorated function, called as ``function(ctx, payloads)``, for jobs of ``type``, many at a time.
+
+        ``payloads`` is a list, annotated ``list[...]`` where its items are to be checked; ``ctx`` is a `BatchContext`.
+        At most ``max_size`` (1..1000) jobs of one queue are gathered, for at most ``max_wait`` seconds after the first.
+        The function returns None if all have succeeded, or a list with a result for each: one that is an exception,
+        also `Retry`, `Dead` or `Snooze`, is what that job would have raised alone. What it raises is raised for all.
+
+        A batch takes one slot and has the shortest time-out of its jobs. The other arguments, and errors, are those of
+        `handler`.
+        """
+        limits = BatchLimits(max_size, max_wait)
+        return lambda function: self._register(
+            type, function, timeout, retry, sys._getframe(1).f_locals, process=process, batch=limits
+        )
+
+    def _register(
+        self,
+        type: str,
+        function: F,
+        timeout: float | None,
+        retry: RetryPolicy | None,
+        names: Mapping[str, Any],
+        *,
+        process: bool,
+        batch: BatchLimits | None,
+    ) -> F:
+        types = {each.name: each.type for each in self._dependencies.values()}
+        handler = make_handler(type, function, timeout, retry, types, names, process=process, batch=batch)
+        with self._open("type", type):
+            if type in self._handlers:
+                raise InvalidInput("type", f"{type!r} has a handler already", "register one handler for each type")
+            self._handlers[type] = handler
+        return function
 
     def middleware(self, function: M) -> M:
         """Register ``async def function(ctx, payload, call_next)`` around the run of every handler.

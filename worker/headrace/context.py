@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from contextvars import ContextVar
 
+from headrace.errors import InvalidPayload
 from headrace.job import Job
 
 _current: ContextVar[Context | None] = ContextVar("headrace_run", default=None)
@@ -42,6 +44,11 @@ class Context:
         self._was_told = False
 
     @property
+    def runs(self) -> tuple[Context, ...]:
+        """The runs of its single jobs: this one, or those of a batch."""
+        return (self,)
+
+    @property
     def cancelled(self) -> bool:
         """Whether the run is no longer wanted: it timed out, the worker stops, or the lease is lost.
 
@@ -66,3 +73,25 @@ class Context:
 
     def __repr__(self) -> str:
         return f"<Context of job {self.job.id!r} ({self.job.type}) in queue {self.job.queue!r}>"
+
+
+class BatchContext(Context):
+    """One run of several jobs of one type and queue, given to a batch handler.
+
+    ``runs`` are the runs of the single jobs, in the order of the payloads; each has its own ``job``, and its own
+    ``lost``. ``job`` is the first one, ``lost`` means all of them. They share ``deadline`` and ``cancelled``.
+    """
+
+    __slots__ = ()
+
+    @property
+    def jobs(self) -> list[Job]:
+        """The jobs, in the order of the payloads."""
+        return [run.job for run in self.runs]
+
+    def refuse(self, errors: Mapping[int, InvalidPayload]) -> None:
+        """Take out the runs at these positions of ``runs``; workers do this with payloads that do not fit."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return f"<BatchContext of {len(self.runs)} jobs ({self.job.type}) in queue {self.job.queue!r}>"

@@ -13,6 +13,17 @@ from headrace.job import MAX_TIMEOUT_MS
 from headrace.location import locate
 from headrace.retry import RetryPolicy
 
+MAX_BATCH_SIZE = 1000
+MAX_BATCH_WAIT = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLimits:
+    """How many jobs a batch handler is given at most, and how many seconds the first waits for others."""
+
+    max_size: int
+    max_wait: float
+
 
 @dataclass(frozen=True, slots=True)
 class Handler:
@@ -25,6 +36,7 @@ class Handler:
     retry: RetryPolicy | None = None
     arguments: Arguments = NO_ARGUMENTS
     process: bool = False
+    batch: BatchLimits | None = None
 
     @property
     def in_thread(self) -> bool:
@@ -41,6 +53,7 @@ def make_handler(
     names: Mapping[str, Any],
     *,
     process: bool = False,
+    batch: BatchLimits | None = None,
 ) -> Handler:
     """Check everything and return the handler. Raises InvalidInput.
 
@@ -52,11 +65,13 @@ def make_handler(
     if not callable(function):
         raise InvalidInput("handler", f"of {type!r} is not callable", "decorate a function")
     timeout_ms = _timeout_ms(type, timeout)
+    if batch is not None:
+        _check_limits(type, batch)
     kind = function if inspect.isroutine(function) else getattr(function, "__call__", function)  # noqa: B004
     if inspect.isgeneratorfunction(kind) or inspect.isasyncgenfunction(kind):
         raise InvalidInput("handler", f"of {type!r} is a generator", "use a function without yield")
     is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(kind)
-    arguments = handler_arguments(repr(type), function, dependencies, names)
+    arguments = handler_arguments(repr(type), function, dependencies, names, batch=batch is not None)
     if process:
         locate(repr(type), function)
         if arguments.injected:
@@ -65,7 +80,15 @@ def make_handler(
                 f"of {type!r} is a dependency, which lives in the worker and cannot be given to another process",
                 "let the function or its module make what it needs",
             )
-    return Handler(type, function, is_async, timeout_ms, retry, arguments, process)
+    return Handler(type, function, is_async, timeout_ms, retry, arguments, process, batch)
+
+
+def _check_limits(type: str, batch: BatchLimits) -> None:
+    size, wait = batch.max_size, batch.max_wait
+    if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= MAX_BATCH_SIZE:
+        raise InvalidInput("max_size", f"of {type!r} is {size!r}", f"give a whole number, 1 to {MAX_BATCH_SIZE}")
+    if isinstance(wait, bool) or not isinstance(wait, int | float) or not 0 <= wait <= MAX_BATCH_WAIT:
+        raise InvalidInput("max_wait", f"of {type!r} is {wait!r}", f"give 0 to {MAX_BATCH_WAIT:g} seconds")
 
 
 def _timeout_ms(type: str, timeout: float | None) -> int | None:

@@ -16,7 +16,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from headrace import App, CallNext, Context, Dead, Retry, RetryPolicy, Snooze, current_run
+from headrace import App, BatchContext, CallNext, Context, Dead, Retry, RetryPolicy, Snooze, current_run
 
 app = App()
 once = RetryPolicy(max_retries=0)
@@ -142,6 +142,17 @@ def logs(ctx: Context, payload: Any) -> None:
     except ValueError:
         log.exception("it went wrong")
     print("printed by a handler")
+
+
+@app.batch_handler("many", max_size=3, max_wait=0.1, process=True, retry=once)
+async def many(ctx: BatchContext, payloads: list[Told]) -> list[Any]:
+    """What each job asks for by its text; the whole of it may be told to die."""
+    path = payloads[0].path
+    note(path, ids=[job.id for job in ctx.jobs], texts=[told.text for told in payloads], left=ctx.remaining())
+    if any(told.text == "die" for told in payloads):
+        os._exit(3)
+    outcomes = {"dead": Dead("gone"), "snooze": Snooze(timedelta(hours=1)), "fail": ValueError("no luck")}
+    return [outcomes.get(told.text) for told in payloads]
 
 
 spreading = App()

@@ -266,6 +266,28 @@ async def test_processes_without_work_are_ended_but_for_one(
     assert not any(runs(pid) for pid in pids)
 
 
+async def test_a_batch_runs_in_one_process_with_an_outcome_for_each_job(store: MemoryStore, tmp_path: Path) -> None:
+    producer = await queue(store)
+    path = tmp_path / "notes"
+    async with working(app, store) as running:
+        texts = ["well", "dead", "snooze"]
+        ids = await put(producer, "many", [{"path": str(path), "text": text} for text in texts])
+        await eventually(lambda: running.told.outcomes == {"succeeded": 1, "dead": 1, "snoozed": 1})
+        await put(producer, "many", [{"path": str(path), "text": "fail"}, {"text": 1}, {"path": str(path)}])
+        await eventually(lambda: running.told.outcomes == {"succeeded": 2, "dead": 3, "snoozed": 1})
+        await put(producer, "many", [{"path": str(path), "text": text} for text in ("well", "die")])
+        await eventually(lambda: running.told.outcomes == {"succeeded": 2, "dead": 5, "snoozed": 1})
+    first, second, _ = noted(path)
+    assert (first["ids"], first["texts"]) == (ids, texts)
+    assert 0 < first["left"] <= 30
+    assert second["texts"] == ["fail", ""]
+    letters = [letter.job async for letter in dead_jobs(store, QUEUE) if letter.job]
+    errors = sorted(job.last_error.partition("\n")[0] for job in letters)
+    died = [error for error in errors if error.startswith("the process of its handler ended with exit code 3")]
+    assert len(died) == 2
+    assert errors == ["ValueError: no luck", "gone", "invalid payload: path (missing), text (string_type)", *died]
+
+
 async def test_the_testing_kit_runs_them_too(tmp_path: Path) -> None:
     path = tmp_path / "notes"
     async with TestQueue(app, within=30) as kit:

@@ -17,7 +17,7 @@ from opentelemetry.metrics import MeterProvider, get_meter_provider
 from opentelemetry.trace import Link, Span, SpanKind, StatusCode, Tracer, TracerProvider, get_current_span, get_tracer
 
 from headrace.app import App, CallNext
-from headrace.context import Context
+from headrace.context import BatchContext, Context
 from headrace.control import Snooze
 from headrace.errors import HeadraceError
 from headrace.producer import Enqueued, JobSpec, Producer
@@ -178,18 +178,21 @@ def _all_injected(jobs: Any) -> Any:
 @contextmanager
 def _process(tracer: Tracer, ctx: Context) -> Iterator[None]:
     job = ctx.job
-    sender = get_current_span(propagate.extract(job.headers)).get_span_context()
-    attributes = _attributes("process", job.queue) | {
-        "messaging.message.id": job.id,
-        "headrace.job.type": job.type,
-        "headrace.job.attempt": job.attempt,
-        "headrace.queue.version": job.version,
-    }
+    attributes = _attributes("process", job.queue) | {"headrace.job.type": job.type}
+    if isinstance(ctx, BatchContext):
+        attributes["messaging.batch.message_count"] = len(ctx.runs)
+    else:
+        attributes |= {
+            "messaging.message.id": job.id,
+            "headrace.job.attempt": job.attempt,
+            "headrace.queue.version": job.version,
+        }
+    senders = (get_current_span(propagate.extract(run.job.headers)).get_span_context() for run in ctx.runs)
     with tracer.start_as_current_span(
         f"process {job.queue}",
         kind=SpanKind.CONSUMER,
         attributes=attributes,
-        links=[Link(sender)] if sender.is_valid else [],
+        links=[Link(sender) for sender in senders if sender.is_valid],
         record_exception=False,
         set_status_on_exception=False,
     ) as span:

@@ -1,9 +1,10 @@
 """The worker runtime.
 
 `lifecycle` starts and stops the parts. `claims` asks the store for jobs where `wakeups` and `hints` say there are some;
-`calls` puts together what is around a handler, and `lifespans` makes what handlers share; `execution` runs them,
-`deadlines` ends late ones, `outcomes` decides what follows, `settlements` tells the store; `leases` is what is held
-meanwhile, and `keeper` renews it from a thread of its own.
+`calls` puts together what is around a handler, and `lifespans` makes what handlers share; `intake` unpacks jobs,
+`batches` gathers some of them, `execution` runs handlers, here or in `processes`; `deadlines` ends late ones,
+`outcomes` decides what follows, `settlements` tells the store; `leases` is what is held meanwhile, and `keeper` renews
+it from a thread of its own.
 """
 
 from headrace.worker.lifecycle import Ending, Worker

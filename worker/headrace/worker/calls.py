@@ -9,15 +9,17 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Executor as Pool
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from headrace.app import App, Middleware
-from headrace.context import Context
+from headrace.arguments import Validate
+from headrace.context import BatchContext, Context
 from headrace.errors import ProcessFailed
 from headrace.handler import Handler
+from headrace.worker.batches import check_count, fitting
 from headrace.worker.leases import Execution
 from headrace.worker.processes import ProcessPool
 from headrace.worker.processes.messages import packed_job, packed_value
@@ -64,9 +66,24 @@ def _bound(handler: Handler, values: Mapping[str, Any]) -> Call:
     """Return the function with its payload checked and its dependencies given."""
     call, validate = handler.call, handler.arguments.validate
     given = {parameter: values[name] for parameter, name in handler.arguments.injected.items()}
+    if handler.batch is not None:
+        return _bound_batch(handler, validate, given)
     if validate is None:
         return (lambda ctx, payload: call(ctx, payload, **given)) if given else call
     return lambda ctx, payload: call(ctx, validate(payload), **given)
+
+
+def _bound_batch(handler: Handler, validate: Validate | None, given: Mapping[str, Any]) -> Call:
+    def run(ctx: BatchContext, payloads: Sequence[Any]) -> Any:
+        if fit := fitting(ctx, payloads, validate):
+            return handler.call(ctx, fit, **given)
+        return _nothing() if handler.is_async else None
+
+    return run
+
+
+async def _nothing() -> None:
+    """Be awaited in the place of a handler that has nothing to do."""
 
 
 def _around(middleware: Middleware, call_next: Call) -> Call:
@@ -145,11 +162,15 @@ def _with_process(call: Call, processes: ProcessPool, places: Places) -> Call:
 
 def _in_process(processes: ProcessPool, number: int) -> Call:
     async def run(ctx: Execution, payload: Any) -> Any:
-        job = packed_job(ctx.batch.ref, ctx.claimed)
-        changed = None if payload is ctx.job.payload else packed_value(payload)
+        runs = cast(Sequence[Execution], ctx.runs)
+        payloads = payload if isinstance(ctx, BatchContext) else [payload]
+        check_count(ctx, payloads)
+        given = all(passed is run.job.payload for passed, run in zip(payloads, runs, strict=True))
+        changed = None if given else [packed_value(passed) for passed in payloads]
+        jobs = [packed_job(run.batch.ref, run.claimed) for run in runs]
         for _ in range(MAX_PROCESSES):
             try:
-                return await ctx.process.call(number, job, changed, ctx)
+                return await ctx.process.call(number, jobs, changed, ctx)
             except DiedIdle:
                 processes.release(ctx.process)
                 ctx.process = await processes.acquire()

@@ -103,7 +103,7 @@ class Claims:
         if self._seclusion or self._leases.alone:
             return 0  # a job must run alone, or does
         settings = self._settings
-        places = settings.concurrency + settings.queue_buffer - self._executor.occupied
+        places = settings.concurrency + settings.queue_buffer - self._executor.occupied + self._executor.room
         return min(places, settings.in_flight_limit - self._leases.held - self._doubtful) - self._reserved
 
     async def wait_for_capacity(self) -> None:

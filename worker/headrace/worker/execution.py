@@ -7,35 +7,30 @@ import inspect
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from typing import Any
 
 from headrace.app import App
-from headrace.context import Context, enter
-from headrace.envelope import decode_record
+from headrace.context import enter
 from headrace.handler import Handler
-from headrace.ids import decode_id
-from headrace.job import Job
-from headrace.stores.base import Claim, Claimed, Settled, Store
+from headrace.stores.base import Claim, Store
+from headrace.worker.batches import Gathering, Group
 from headrace.worker.calls import Places, composed
 from headrace.worker.cancellation import cancel_all
 from headrace.worker.deadlines import Deadlines
+from headrace.worker.endings import Endings
 from headrace.worker.failures import FailureLog
+from headrace.worker.intake import Intake
 from headrace.worker.leases import Batch, EndReason, Execution, LeaseTable, State
 from headrace.worker.metrics import Metrics
 from headrace.worker.outage import Reachability
 from headrace.worker.outcomes import (
-    INTERRUPTED,
     NOT_STARTED,
-    PARKED,
-    after_error,
-    after_timeout,
-    undecodable,
 )
 from headrace.worker.policies import Policies
 from headrace.worker.processes import ProcessPool
-from headrace.worker.repeats import Repeats
 from headrace.worker.settings import WorkerSettings
 from headrace.worker.settlements import Settlements
 
@@ -64,24 +59,23 @@ class Executor:
         metrics: Metrics,
         failures: FailureLog,
     ) -> None:
-        self._handlers: Mapping[str, Handler] = {}
+        self._intake = Intake(policies, settlements)
+        self._gathering: Gathering | None = None
         self._processes: ProcessPool | None = None
         self._store = store
         self._slots = settings.concurrency
         self._grace = settings.timeout_grace_ms / 1000
-        self._policies = policies
         self._leases = leases
         self._settlements = settlements
         self._reachability = reachability
         self._metrics = metrics
-        self._failures = failures
+        self._endings = Endings(policies, settlements, failures)
         self._threads = ThreadPoolExecutor(settings.concurrency, thread_name_prefix="headrace-handler")
         self._loop = asyncio.get_running_loop()
         self.running: dict[Execution, None] = {}
         self._waiting: deque[Execution] = deque()
         self._checks: set[asyncio.Task[None]] = set()
         self._deadlines = Deadlines(self.running, self._expired)
-        self._unknown_types = Repeats()
         self._stopping = False
         self._in_doubt = 0
         self.on_free: Callable[[], None] | None = None
@@ -99,12 +93,20 @@ class Executor:
         ``processes``: open, unless no handler needs one.
         """
         self._processes = processes
-        self._handlers = composed(app, dependencies, Places(self._threads, processes, self._suspend, self._begin))
+        places = Places(self._threads, processes, self._suspend, self._begin)
+        handlers = self._intake.handlers = composed(app, dependencies, places)
+        if any(handler.batch is not None for handler in handlers.values()):
+            self._gathering = Gathering(handlers.values(), self._launch)
 
     @property
     def occupied(self) -> int:
         """Slots and buffer places in use."""
         return len(self.running) + len(self._waiting) + self._in_doubt
+
+    @property
+    def room(self) -> int:
+        """Jobs that may be claimed beyond the free slots because they will share these."""
+        return self._gathering.room(self._slots - self.occupied) if self._gathering is not None else 0
 
     # ---- taking jobs ------------------------------------------------------------------------------------------------
 
@@ -113,34 +115,9 @@ class Executor:
 
         ``places`` (None: for all of them): how many find a slot or a place in the buffer; the others are handed back.
         """
-        queue = self._policies.of(batch.ref.queue)
         now = time.monotonic()
         in_doubt = batch.held_until <= now
-        ready: list[Execution] = []
-        for claimed in claim.jobs:
-            settled = Settled(claimed.key, batch.token)
-            try:
-                job = decode_record(
-                    claimed.key[1:],
-                    claimed.record,
-                    claimed.changes,
-                    queue=batch.ref.queue,
-                    version=batch.ref.version,
-                    partition=batch.ref.partition,
-                )
-            except Exception as error:
-                self._reject(batch, claimed, settled, error)
-                continue
-            handler = self._handlers.get(job.type)
-            if handler is None:
-                execution = batch.open[claimed.key] = Execution(job, batch, settled, _NO_HANDLER, 0)
-                self._unknown_type(execution)
-                continue
-            timeout_ms = self._policies.timeout_ms(queue, job, handler)
-            execution = batch.open[claimed.key] = Execution(job, batch, settled, handler, timeout_ms)
-            if handler.process:
-                execution.claimed = claimed
-            ready.append(execution)
+        ready = self._intake.take(batch, claim)
         self._leases.add(batch)
         kept = 0 if self._stopping else len(ready) if places is None else places
         for execution in ready[kept:]:
@@ -148,6 +125,8 @@ class Executor:
         del ready[kept:]
         if in_doubt and ready:
             self._check(ready)
+        elif self._gathering is not None:
+            self._place(ready, now)
         else:
             for execution in ready:
                 if len(self.running) < self._slots:
@@ -155,23 +134,37 @@ class Executor:
                 else:
                     self._waiting.append(execution)
 
-    def _reject(self, batch: Batch, claimed: Claimed, settled: Settled, error: Exception) -> None:
-        key = claimed.key
-        try:
-            job_id = decode_id(key[1:])
-        except ValueError:
-            job_id = key[1:].hex()
-        job = Job(job_id, batch.ref.queue, "", None, 0, 0, batch.ref.version, batch.ref.partition)
-        execution = batch.open[key] = Execution(job, batch, settled, _NO_HANDLER, 0)
-        self._settlements.end(execution, undecodable(error))
+    def _place(self, executions: list[Execution], now: float) -> None:
+        """Start runs, or let them wait for a slot, or for others of their batch."""
+        for execution in executions:
+            if self._gathering is not None and execution.handler.batch is not None:
+                self._gathering.add(execution)
+            elif len(self.running) < self._slots:
+                self._start(execution, now)
+            else:
+                self._waiting.append(execution)
 
-    def _unknown_type(self, execution: Execution) -> None:
-        job = execution.job
-        if self._unknown_types.tells(job.type):
-            log.warning(
-                "queue %s: no handler here for type %r; its jobs wait for a worker that has one", job.queue, job.type
-            )
-        self._settlements.end(execution, PARKED)
+    def _launch(self, executions: Sequence[Execution]) -> None:
+        """Start a batch of those whose lease is held, or let it wait for a slot."""
+        now = time.monotonic()
+        doubtful: dict[Batch, list[Execution]] = {}
+        held = []
+        for execution in executions:
+            if execution.lost:
+                continue
+            if execution.batch.held_until <= now:
+                doubtful.setdefault(execution.batch, []).append(execution)
+            else:
+                held.append(execution)
+        for each in doubtful.values():
+            self._check(each)
+        if not held:
+            return
+        group = Group(held)
+        if len(self.running) < self._slots:
+            self._start(group, now)
+        else:
+            self._waiting.append(group)
 
     # ---- running ----------------------------------------------------------------------------------------------------
 
@@ -181,24 +174,31 @@ class Executor:
         self.running[execution] = None
         if deadline < self._deadlines.next:
             self._deadlines.arm(deadline)
-        run = self._run
+        run: Callable[[Any, Handler], Coroutine[Any, Any, None]] = self._run
+        if type(execution) is Group:
+            execution.started()
+            run = self._run_batch
         if now >= self._sample_at:
             self._sample_at, run = now + SAMPLE_SECONDS, self._run_timed
         execution.task = self._loop.create_task(run(execution, execution.handler))
 
     async def _run_timed(self, execution: Execution, handler: Handler) -> None:
         try:
-            await self._run(execution, handler)
+            if type(execution) is Group:
+                await self._run_batch(execution, handler)
+            else:
+                await self._run(execution, handler)
         finally:
             if self._timed is not None and execution.deadline != _NEVER:  # else it never came to run
                 started = execution.deadline - execution.timeout_ms / 1000
-                self._timed(execution.job.queue, time.monotonic() - started)
+                self._timed(execution.job.queue, (time.monotonic() - started) / len(execution.members))
 
     def _suspend(self, execution: Execution) -> None:
-        execution.deadline = execution.check_at = _NEVER
+        execution.time_out_at(_NEVER)
 
     def _begin(self, execution: Execution) -> None:
-        execution.deadline = execution.check_at = deadline = time.monotonic() + execution.timeout_ms / 1000
+        deadline = time.monotonic() + execution.timeout_ms / 1000
+        execution.time_out_at(deadline)
         if deadline < self._deadlines.next:
             self._deadlines.arm(deadline)
 
@@ -207,35 +207,29 @@ class Executor:
         try:
             await handler.call(execution, execution.job.payload)
         except BaseException as error:  # SystemExit and KeyboardInterrupt too: a handler must not end the worker
-            self._ended(execution, error)
+            self._endings.ended(execution, error, [(execution, error)])
         else:
             if execution.ending == EndReason.NONE and not execution.was_told:
                 self._settlements.succeeded(execution)
             else:
-                self._ended(execution, None)
+                self._endings.ended(execution, None, [(execution, None)])
         finally:
             self._free(execution)
 
-    def _ended(self, execution: Execution, error: BaseException | None) -> None:
-        """Record what follows a run that did not simply succeed.
-
-        ``error`` None: it returned after it was told to end, or saw that it is late. If it knew, its return does not
-        say that its work is done.
-        """
-        if execution.state != State.RUNNING or execution.lost:
-            return  # its outcome is recorded, or is no longer ours to tell
-        job, handler = execution.job, execution.handler
-        late = execution.ending == EndReason.NONE and error is None  # it saw that before the timer did
-        if late or execution.ending == EndReason.TIMEOUT:
-            self._timed_out(execution)
-        elif execution.ending == EndReason.INTERRUPTED and (error is not None or execution.was_told):
-            self._settlements.end(execution, INTERRUPTED)
-        elif error is None:
-            self._settlements.succeeded(execution)
+    async def _run_batch(self, group: Group, handler: Handler) -> None:
+        enter(group)
+        try:
+            items = group.items(await handler.call(group, [run.job.payload for run in group.runs]))
+        except BaseException as error:
+            self._endings.ended(group, error, group.all_with(error))
         else:
-            batch = execution.batch
-            server_now = batch.server_now + round((time.monotonic() - batch.taken_at) * 1000)
-            self._settlements.end(execution, after_error(error, job, self._policies.retry(job, handler), server_now))
+            if group.ending == EndReason.NONE and not group.was_told:
+                self._endings.concluded(items)
+            else:
+                self._endings.ended(group, None, items)
+        finally:
+            group.state = State.ENDED
+            self._free(group)
 
     def _free(self, execution: Execution) -> None:
         self.running.pop(execution, None)
@@ -243,6 +237,9 @@ class Executor:
         waiting = self._waiting
         while waiting and len(self.running) < self._slots:
             following = waiting.popleft()
+            if type(following) is Group:
+                self._launch(following.members)
+                continue
             if following.lost:
                 continue
             now = time.monotonic()
@@ -282,15 +279,12 @@ class Executor:
             self._in_doubt -= len(executions)
             self.notify_free()
         self.lose([executions[index] for index in refused])
-        for execution in executions:
-            if execution.lost or execution.state != State.WAITING:
-                continue
-            if self._stopping:
+        granted = [each for each in executions if not each.lost and each.state == State.WAITING]
+        if self._stopping:
+            for execution in granted:
                 self._settlements.end(execution, NOT_STARTED)
-            elif len(self.running) < self._slots:
-                self._start(execution, time.monotonic())
-            else:
-                self._waiting.append(execution)
+        else:
+            self._place(granted, time.monotonic())
 
     def lose(self, executions: list[Execution]) -> None:
         """Take note that the leases of these jobs are gone: stop their handlers, drop their results, count them once.
@@ -306,7 +300,10 @@ class Executor:
             self._leases.drop(execution)
             lost.setdefault(execution.job.queue, []).append(execution)
             if execution.state == State.RUNNING:
-                self._tell_to_end(execution, EndReason.LOST)
+                whole = getattr(execution, "group", execution)
+                if all(member.lost for member in whole.members):
+                    whole.lost = True
+                    self._tell_to_end(whole, EndReason.LOST)
         self.notify_free()
         for queue, jobs in lost.items():
             self._metrics.leases_lost(queue, len(jobs))
@@ -332,14 +329,9 @@ class Executor:
                 return
         if execution.ending == EndReason.TIMEOUT:
             # A thread cannot be interrupted, and this coroutine ignored it: the run has failed all the same.
-            self._timed_out(execution, goes_on=True)
+            self._endings.timed_out(execution, goes_on=True)
             if not plain and execution.task is not None:
                 execution.task.cancel()  # the first one may have been dropped on its way, see `cancellation`
-
-    def _timed_out(self, execution: Execution, *, goes_on: bool = False) -> None:
-        policy = self._policies.retry(execution.job, execution.handler)
-        self._failures.timed_out(execution.job, execution.timeout_ms, goes_on=goes_on)
-        self._settlements.end(execution, after_timeout(execution.job, policy, execution.timeout_ms))
 
     def _tell_to_end(self, execution: Execution, why: EndReason) -> None:
         execution.ending = why
@@ -351,7 +343,8 @@ class Executor:
         coroutine = task.get_coro()
         if inspect.iscoroutine(coroutine) and inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED:
             # A task that is cancelled before its first step never enters its coroutine.
-            self._ended(execution, asyncio.CancelledError())
+            error = asyncio.CancelledError()
+            self._endings.ended(execution, error, [(member, error) for member in execution.members])
             self._free(execution)
 
     # ---- the end ----------------------------------------------------------------------------------------------------
@@ -359,10 +352,11 @@ class Executor:
     def hand_back_waiting(self) -> None:
         """Start nothing from now on, and hand back what waits."""
         self._stopping = True
-        while self._waiting:
-            execution = self._waiting.popleft()
+        gathered = self._gathering.take_all() if self._gathering is not None else []
+        for execution in chain(gathered, *(waiting.members for waiting in self._waiting)):
             if not execution.lost:
                 self._settlements.end(execution, NOT_STARTED)
+        self._waiting.clear()
 
     async def finish(self, timeout: float, stop_now: asyncio.Event) -> None:
         """Wait at most ``timeout`` seconds, or until ``stop_now``, for the running handlers to end."""
@@ -383,9 +377,9 @@ class Executor:
             if execution.lost or execution.state != State.RUNNING:
                 continue
             if execution.ending == EndReason.TIMEOUT:
-                self._timed_out(execution)
+                self._endings.timed_out(execution)
             else:
-                self._settlements.end(execution, INTERRUPTED)
+                self._endings.interrupted(execution)
         return len(self.running)
 
     async def _all_ended(self) -> None:
@@ -403,10 +397,3 @@ class Executor:
         self._threads.shutdown(wait=False, cancel_futures=True)
         if self._processes is not None:
             await self._processes.close()
-
-
-def _not_called(ctx: Context, payload: Any) -> None:
-    raise AssertionError("a job without a handler was started")
-
-
-_NO_HANDLER = Handler("", _not_called, is_async=False)

@@ -17,6 +17,7 @@ from headrace.topology import PartitionRef
 
 if TYPE_CHECKING:
     from headrace.handler import Handler
+    from headrace.worker.batches import Group
     from headrace.worker.processes.process import HandlerProcess
     from headrace.worker.settlements import Outbox
 
@@ -76,6 +77,7 @@ class Execution(Context):
         "claimed",
         "ended_at",
         "ending",
+        "group",
         "handler",
         "process",
         "resent",
@@ -89,6 +91,8 @@ class Execution(Context):
     claimed: Claimed
     process: HandlerProcess
     """Both are there only where the handler runs in a process."""
+    group: Group
+    """The batch that it runs in; there only where its handler takes batches."""
     unaware: bool
     """Set where the code was told to end and could not notice: it was in a thread."""
 
@@ -108,6 +112,15 @@ class Execution(Context):
         # Whether an earlier call with its outcome may have been applied: a refusal then proves no loss.
         self.resent = False
         self.task: Task[Any] | None = None
+
+    @property
+    def members(self) -> tuple[Execution, ...]:
+        """The runs of single jobs that have an outcome of their own: this one, or those of a batch."""
+        return (self,)
+
+    def time_out_at(self, deadline: float) -> None:
+        """Set the deadline, infinity for none."""
+        self.deadline = self.check_at = deadline
 
     def withdraw(self) -> None:
         """Let the handler see that its run is no longer wanted."""

@@ -7,6 +7,7 @@ from time import monotonic
 from typing import Any, cast
 
 from headrace.stores.base import Store
+from headrace.worker.batches import Group
 from headrace.worker.execution import Executor
 from headrace.worker.leases import Execution
 
@@ -17,7 +18,10 @@ class MeasuringExecutor(Executor):
     """Notes when each run ends."""
 
     def _free(self, execution: Execution) -> None:
-        execution.ended_at = monotonic()
+        execution.ended_at = ended_at = monotonic()
+        if type(execution) is Group:
+            for member in execution.members:
+                member.ended_at = ended_at
         Executor._free(self, execution)  # by name: super() costs as much as the rest
 
 

@@ -12,13 +12,15 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from queue import SimpleQueue
 from typing import Any
 
 from headrace.arguments import Arguments, handler_arguments
-from headrace.context import Context, enter
+from headrace.context import BatchContext, Context, enter
+from headrace.errors import InvalidPayload
 from headrace.location import Location, resolve
+from headrace.worker.batches import fitting, item_results
 from headrace.worker.outcomes import error_text
 from headrace.worker.processes import messages
 
@@ -38,7 +40,7 @@ def main(descriptor: int) -> None:
     root.setLevel(level)
     root.addHandler(Forwarding(connection))
     try:
-        functions = [Function(Location(*location)) for location in locations]
+        functions = [Function(Location(*location), batch) for location, batch in locations]
     except BaseException as error:
         connection.send("failed", error_text(error))
         sys.exit(1)
@@ -101,29 +103,72 @@ def _listen(connection: Connection, calls: SimpleQueue[list[Any] | None]) -> Non
             return
 
 
+class BatchRun(BatchContext):
+    """A run of many jobs."""
+
+    __slots__ = ("_runs", "refused")
+
+    def __init__(self, runs: Sequence[Context], deadline: float) -> None:
+        super().__init__(runs[0].job, deadline)
+        self._runs = tuple(runs)
+        self.refused: Mapping[int, InvalidPayload] = {}
+
+    @property
+    def runs(self) -> tuple[Context, ...]:
+        """The runs of the jobs that the handler is given."""
+        return self._runs
+
+    def refuse(self, errors: Mapping[int, InvalidPayload]) -> None:
+        """Take out the runs at these positions."""
+        self.refused = errors
+        self._runs = tuple(run for position, run in enumerate(self._runs) if position not in errors)
+
+    def results(self, returned: object) -> list[object]:
+        """Return a result for each of the jobs, those that were taken out included."""
+        results = iter(item_results(returned, len(self._runs)))
+        jobs = len(self._runs) + len(self.refused)
+        return [self.refused[n] if n in self.refused else next(results) for n in range(jobs)]
+
+
 class Function:
     """A handler function."""
 
-    def __init__(self, location: Location) -> None:
+    def __init__(self, location: Location, batch: bool) -> None:
         self._call: Callable[..., Any] = resolve(location)
-        self._arguments: Arguments = handler_arguments(repr(location.name), self._call, {}, {})
+        self._batch = batch
+        self._arguments: Arguments = handler_arguments(repr(location.name), self._call, {}, {}, batch=batch)
         self._is_async = inspect.iscoroutinefunction(self._call)
 
     def run(
-        self, runner: asyncio.Runner, job: list[Any], seconds: float, payload: list[Any] | None
+        self, runner: asyncio.Runner, jobs: list[Any], seconds: float, payloads: list[Any] | None
     ) -> messages.Outcome:
-        """Run the function on a job and return the outcome."""
+        """Run the function on its jobs and return the outcome."""
         try:
-            ctx = Context(messages.unpacked_job(job), time.monotonic() + seconds)
-            enter(ctx)
-            value = ctx.job.payload if payload is None else messages.unpacked_value(payload)
-            if self._arguments.validate is not None:
-                value = self._arguments.validate(value)
-            if self._is_async:
-                return messages.returned(runner.run(self._call(ctx, value), context=contextvars.copy_context()))
-            return messages.returned(self._call(ctx, value))
+            deadline = time.monotonic() + seconds
+            runs = [Context(messages.unpacked_job(job), deadline) for job in jobs]
+            values = [run.job.payload for run in runs] if payloads is None else map(messages.unpacked_value, payloads)
+            run = self._run_batch if self._batch else self._run_one
+            return run(runner, runs, list(values))
         except BaseException as error:  # SystemExit too: it has failed like any other run
             return messages.raised(error)
+
+    def _run_one(self, runner: asyncio.Runner, runs: list[Context], payloads: list[Any]) -> messages.Outcome:
+        (ctx,), (payload,) = runs, payloads
+        enter(ctx)
+        if self._arguments.validate is not None:
+            payload = self._arguments.validate(payload)
+        return messages.returned(self._returned(runner, ctx, payload))
+
+    def _run_batch(self, runner: asyncio.Runner, runs: list[Context], payloads: list[Any]) -> messages.Outcome:
+        ctx = BatchRun(runs, runs[0].deadline)
+        enter(ctx)
+        fit = fitting(ctx, payloads, self._arguments.validate)
+        return messages.each(ctx.results(self._returned(runner, ctx, fit) if fit else None))
+
+    def _returned(self, runner: asyncio.Runner, ctx: Context, payload: Any) -> Any:
+        if self._is_async:
+            return runner.run(self._call(ctx, payload), context=contextvars.copy_context())
+        return self._call(ctx, payload)
 
 
 _OBJECTS = {"args", "exc_info"}

@@ -2,22 +2,23 @@
 
 To the process::
 
-    start  [[module, name, file], ...], level of logs
-    call   number of the function, job, seconds left, payload or nil
+    start  [[[module, name, file], takes batches], ...], level of logs
+    call   number of the function, [job, ...], seconds left, [payload, ...] or nil
 
 From the process::
 
     ready | failed text
     began | log {fields} | ended outcome
 
-A job is ``[stored id, record, changes, queue, version, partition]`` as it came from the store; ``payload`` is there
-only if middleware has changed it. Payloads and results are ``[raw, bytes]``: bytes as they are, or JSON.
+A job is ``[stored id, record, changes, queue, version, partition]`` as it came from the store; payloads are there only
+if middleware has changed one. Payloads and results are ``[raw, bytes]``: bytes as they are, or JSON.
 """
 
 from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -99,11 +100,19 @@ def raised(error: BaseException) -> Outcome:
             return ["error", error_text(error)]
 
 
+def each(results: Sequence[object]) -> Outcome:
+    """Return the outcome of a batch that returned a result for each job; exceptions are errors of single jobs."""
+    return ["each", [raised(each) if isinstance(each, BaseException) else returned(each) for each in results]]
+
+
 def read(outcome: Outcome) -> tuple[BaseException | None, Any]:
     """Return what an outcome says: the error that it stands for, if any, and the value."""
     match outcome:
         case ["ok", value]:
             return None, unpacked_value(value)
+        case ["each", outcomes]:
+            pairs = [read(each) for each in outcomes]
+            return None, [value if error is None else error for error, value in pairs]
         case ["retry", after_ms, reason]:
             return Retry(None if after_ms is None else after_ms / 1000, reason), None
         case ["dead", reason]:

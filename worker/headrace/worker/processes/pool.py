@@ -25,7 +25,7 @@ class ProcessPool:
 
     def __init__(self, handlers: Mapping[str, Handler]) -> None:
         self._handlers = [handler for handler in handlers.values() if handler.process]
-        self._functions: list[Location] = []
+        self._functions: list[tuple[Location, bool]] = []
         self.numbers = {handler.type: number for number, handler in enumerate(self._handlers)}
         self._level = logging.getLogger().getEffectiveLevel()
         self._memory_kills = MemoryKills()
@@ -36,7 +36,7 @@ class ProcessPool:
 
     async def open(self) -> None:
         """Start the first process, which proves that it finds the handlers. Raises InvalidInput or ProcessFailed."""
-        self._functions = [_found(handler) for handler in self._handlers]
+        self._functions = [(_found(handler), handler.batch is not None) for handler in self._handlers]
         self._idle.append(await self._start())
 
     @property

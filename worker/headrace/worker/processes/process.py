@@ -51,10 +51,12 @@ class HandlerProcess:
         self.idle_since = time.monotonic()
 
     @classmethod
-    async def start(cls, functions: Sequence[Location], level: int, memory_kills: MemoryKills) -> HandlerProcess:
-        """Start a process and wait until it has imported ``functions``; ``level``: of the logs that it sends.
+    async def start(
+        cls, functions: Sequence[tuple[Location, bool]], level: int, memory_kills: MemoryKills
+    ) -> HandlerProcess:
+        """Start a process and wait until it has imported ``functions``, each with whether it takes batches.
 
-        Raises ProcessFailed.
+        ``level``: of the logs that it sends. Raises ProcessFailed.
         """
         ours, theirs = socket.socketpair()
         with theirs:
@@ -84,7 +86,7 @@ class HandlerProcess:
             raise
         return started
 
-    async def _import(self, functions: Sequence[Location], level: int) -> None:
+    async def _import(self, functions: Sequence[tuple[Location, bool]], level: int) -> None:
         self._writer.write(messages.frame("start", functions, level))
         try:
             async with asyncio.timeout(START_SECONDS):
@@ -101,14 +103,14 @@ class HandlerProcess:
         """Whether it may take a call."""
         return self._process.returncode is None and not self._reader.at_eof()
 
-    async def call(self, number: int, job: Sequence[Any], payload: Sequence[Any] | None, ctx: Context) -> Any:
-        """Run a function on a job; cancelled, the process is killed.
+    async def call(self, number: int, jobs: Sequence[Any], payloads: Sequence[Any] | None, ctx: Context) -> Any:
+        """Run a function on its jobs, packed as `messages` says; cancelled, the process is killed.
 
         Raises what the function raised, ProcessDied, or DiedIdle, after which nothing of it has run.
         """
         began = False
         try:
-            self._writer.write(messages.frame("call", number, job, ctx.deadline - time.monotonic(), payload))
+            self._writer.write(messages.frame("call", number, jobs, ctx.deadline - time.monotonic(), payloads))
             await self._writer.drain()
             while True:
                 kind, *told = await self._told(ctx)
