@@ -10,7 +10,7 @@ from hypothesis import settings
 
 from tests.cluster.guard import Guard
 from tests.services.redis import RedisServer, RedisServers, flavours
-from tests.services.redis_setups import RedisSetups
+from tests.services.redis_setups import PREFIXES, RedisSetups
 
 # The same examples on every run, however slow the machine: a failure is a failure of the code.
 settings.register_profile("headrace", derandomize=True, deadline=None, database=None)
@@ -50,4 +50,4 @@ def redis_server(request: pytest.FixtureRequest, redis_servers: RedisServers) ->
 @pytest.fixture
 def prefix() -> str:
     """A key prefix that no other test uses."""
-    return f"t{uuid4().hex[:16]}"
+    return f"{PREFIXES}{uuid4().hex[:16]}"

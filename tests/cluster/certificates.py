@@ -52,8 +52,8 @@ class Authority:
         subject = x509.Name([*names, x509.NameAttribute(NameOID.COMMON_NAME, user)])
         return self._issue(subject, x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), None)
 
-    def server(self, user: str, hosts: list[str]) -> Credential:
-        """A serving certificate for names and addresses."""
+    def server(self, user: str, hosts: list[str], *, peer: bool = False) -> Credential:
+        """A serving certificate for names and addresses; a ``peer`` shows it to others of its kind as a client too."""
         entries: list[x509.GeneralName] = []
         for host in hosts:
             try:
@@ -61,7 +61,8 @@ class Authority:
             except ValueError:
                 entries.append(x509.DNSName(host))
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, user)])
-        usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
+        uses = [ExtendedKeyUsageOID.SERVER_AUTH, *([ExtendedKeyUsageOID.CLIENT_AUTH] if peer else [])]
+        usage = x509.ExtendedKeyUsage(uses)
         return self._issue(subject, usage, x509.SubjectAlternativeName(entries))
 
     def _issue(

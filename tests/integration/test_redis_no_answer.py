@@ -52,9 +52,9 @@ async def test_a_host_that_does_not_exist_is_told_from_a_port_that_nobody_listen
 @pytest.mark.parametrize(
     ("answer", "scheme", "reason"),
     [
-        (closes, "redis", "the connection was closed; a server with TLS needs rediss:// instead of redis://"),
+        (closes, "redis", "the connection was closed; a server with TLS needs rediss instead of redis"),
         (speaks_http, "redis", "something there does not speak the Redis protocol"),
-        (speaks_http, "rediss", "the TLS handshake failed; a server without TLS needs redis:// instead of rediss://"),
+        (speaks_http, "rediss", "the TLS handshake failed; a server without TLS needs redis instead of rediss"),
         (is_silent, "redis", "no answer in time; check host, port and network"),
     ],
 )

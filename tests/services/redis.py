@@ -103,9 +103,12 @@ class RedisServer:
 
     @property
     def url(self) -> str:
-        scheme, login = "rediss" if self.tls else "redis", self.login.in_url if self.login else ""
-        trust = f"?ssl_ca_certs={self.tls.authority}" if self.tls else ""
-        return f"{scheme}://{login}127.0.0.1:{self.port}/0{trust}"
+        return self.url_of(self.login)
+
+    def url_of(self, login: Login | None) -> str:
+        """The URL with another login."""
+        scheme, trust = ("rediss", f"?ssl_ca_certs={self.tls.authority}") if self.tls else ("redis", "")
+        return f"{scheme}://{login.in_url if login else ''}127.0.0.1:{self.port}/0{trust}"
 
     def client(self) -> Any:
         """A new client of the library, logged in; the caller closes it."""

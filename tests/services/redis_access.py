@@ -42,32 +42,42 @@ class Login:
 
 @dataclass(frozen=True)
 class Tls:
-    """A server's certificate and key, and the authority that signed it, as files."""
+    """A server's certificate and key, and the authority that signed it, as files.
+
+    ``client``: certificate and key of a client; if given, the server asks clients for one.
+    """
 
     certificate: Path
     key: Path
     authority: Path
+    client: tuple[Path, Path] | None = None
 
     @staticmethod
-    def made(folder: Path, *hosts: str, authority: Authority | None = None) -> Tls:
-        """Write a certificate for the hosts (names or addresses) into the folder, signed by a new authority."""
-        signer = authority or Authority("redis-authority")
+    def made(folder: Path, *hosts: str, asks_clients: bool = False) -> Tls:
+        """Write certificates into the folder, signed by a new authority: one for the hosts (names or addresses)."""
+        signer = Authority("redis-authority")
         ca = folder / "ca.crt"
         ca.write_bytes(signer.certificate)
-        return Tls(*signer.server("redis", list(hosts)).write(folder, "redis"), ca)
+        client = signer.client("worker").write(folder, "worker") if asks_clients else None
+        return Tls(*signer.server("redis", list(hosts), peer=True).write(folder, "redis"), ca, client)
 
     def options(self, port: int) -> tuple[str, ...]:
         """Command-line options of a server that speaks TLS only, to its replicas too."""
         return (
-            *("--port", "0", "--tls-port", str(port), "--tls-auth-clients", "no", "--tls-replication", "yes"),
+            *("--port", "0", "--tls-port", str(port), "--tls-replication", "yes"),
+            *("--tls-auth-clients", "yes" if self.client else "no"),
             *("--tls-cert-file", str(self.certificate), "--tls-key-file", str(self.key)),
             *("--tls-ca-cert-file", str(self.authority)),
         )
 
     def client_options(self) -> dict[str, Any]:
         """Arguments of the library's client."""
-        return {"ssl": True, "ssl_ca_certs": str(self.authority)}
+        own = {"ssl_certfile": str(self.client[0]), "ssl_keyfile": str(self.client[1])} if self.client else {}
+        return {"ssl": True, "ssl_ca_certs": str(self.authority), **own}
 
     def context(self) -> ssl.SSLContext:
         """A context that trusts the authority."""
-        return ssl.create_default_context(cafile=str(self.authority))
+        context = ssl.create_default_context(cafile=str(self.authority))
+        if self.client:
+            context.load_cert_chain(*self.client)
+        return context

@@ -63,10 +63,13 @@ class RedisClusterServers:
     @property
     def url(self) -> str:
         """Names the masters of the beginning."""
-        scheme, login = "rediss" if self.tls else "redis", self.login.in_url if self.login else ""
+        return self.url_of(self.login)
+
+    def url_of(self, login: Login | None) -> str:
+        """The URL with another login."""
         hosts = ",".join(f"127.0.0.1:{server.port}" for server in self.servers[: self._first_masters])
-        trust = f"?ssl_ca_certs={self.tls.authority}" if self.tls else ""
-        return f"{scheme}+cluster://{login}{hosts}{trust}"
+        scheme, trust = ("rediss", f"?ssl_ca_certs={self.tls.authority}") if self.tls else ("redis", "")
+        return f"{scheme}+cluster://{login.in_url if login else ''}{hosts}{trust}"
 
     @property
     def masters(self) -> list[RedisServer]:

@@ -41,13 +41,18 @@ class SentinelServers:
 
     @property
     def url(self) -> str:
-        scheme, login = "rediss" if self._tls else "redis", self._login.in_url if self._login else ""
+        return self.url_of(self._login)
+
+    def url_of(self, login: Login | None) -> str:
+        """The URL with another login at primary and replica."""
+        scheme = "rediss" if self._tls else "redis"
         hosts = ",".join(f"127.0.0.1:{server.port}" for server in self.sentinels)
         query = [f"ssl_ca_certs={self._tls.authority}"] if self._tls else []
         if self._sentinel_login:
-            user, _, password = self._sentinel_login.in_url.removesuffix("@").partition(":")
-            query += [f"sentinel_username={user}"] * bool(user) + [f"sentinel_password={password}"]
-        return f"{scheme}+sentinel://{login}{hosts}/{NAME}{'?' * bool(query)}{'&'.join(query)}"
+            name, _, password = self._sentinel_login.in_url.removesuffix("@").partition(":")
+            query += [f"sentinel_username={name}"] * bool(name) + [f"sentinel_password={password}"]
+        user = login.in_url if login else ""
+        return f"{scheme}+sentinel://{user}{hosts}/{NAME}{'?' * bool(query)}{'&'.join(query)}"
 
     def start(self) -> None:
         """Start all servers and wait until the Sentinels know each other and the replica."""

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import contextlib
-from functools import cached_property
+from functools import cache, cached_property
 
+from headrace.redis.permissions import rule
 from tests.cluster.guard import Guard
-from tests.services.redis import Flavour, RedisServers, flavours
+from tests.services.redis import RedisServer, RedisServers, flavours
 from tests.services.redis_access import Login
 from tests.services.redis_cluster import RedisClusterServers
 from tests.services.redis_sentinel import SentinelServers
 
 SETUPS = (*flavours(), "cluster", "sentinel")
 """One server of each kind that is installed; a Cluster of 3 masters and 3 replicas; a primary with a replica and three
-Sentinels, where user and password have characters that a URL must escape."""
+Sentinels."""
+
+APPLICATION = Login("app:li/cation", "p@ss:w/o?r#d%&+ö [1]")
+"""May do what the documentation says that Headrace needs, with the prefixes of the tests, and nothing else. Its name
+and password have whatever a URL must escape."""
+
+PREFIXES = "t"
+"""What the prefixes of all tests begin with."""
 
 
 class RedisSetups:
@@ -25,35 +33,40 @@ class RedisSetups:
         self._started = contextlib.ExitStack()
 
     def url(self, setup: str) -> str:
-        """Return the URL of one of `SETUPS`."""
+        """Return the URL of one of `SETUPS`, for the user `APPLICATION`."""
         if setup == "cluster":
-            return self.cluster.url
+            return self.cluster.url_of(APPLICATION)
         if setup == "sentinel":
-            return self.sentinel.url
-        flavour: Flavour = "redis" if setup == "redis" else "valkey"
-        return self._servers.get(flavour).url
+            return self.sentinel.url_of(APPLICATION)
+        return self._single(setup).url_of(APPLICATION)
+
+    @cache  # noqa: B019 - one object for a whole run
+    def _single(self, setup: str) -> RedisServer:
+        server = self._servers.get("redis" if setup == "redis" else "valkey")
+        _permit(server)
+        return server
 
     @cached_property
     def cluster(self) -> RedisClusterServers:
         servers = RedisClusterServers("valkey", replicas=1, guard=self._guard)
         self._started.callback(servers.close)
         servers.start()
+        _permit(*servers.servers)
         return servers
 
     @cached_property
     def sentinel(self) -> SentinelServers:
-        login = Login("work:er/1", "p@ss:w/o?r#d%&+ö")
-        servers = SentinelServers(flavours()[0], login=login, guard=self._guard)
+        servers = SentinelServers(flavours()[0], login=Login("", "of those who run it"), guard=self._guard)
         self._started.callback(servers.close)
         servers.start()
+        _permit(servers.primary, servers.replica)
         return servers
 
     def keys(self, setup: str, prefix: str) -> dict[str, int]:
         """Return the keys under a prefix, on whatever primary, with their time to live in ms (-1: for ever)."""
         primaries = {"cluster": lambda: self.cluster.masters, "sentinel": lambda: [self.sentinel.primary]}
-        flavour: Flavour = "redis" if setup == "redis" else "valkey"
         found: dict[str, int] = {}
-        for server in primaries.get(setup, lambda: [self._servers.get(flavour)])():
+        for server in primaries.get(setup, lambda: [self._single(setup)])():
             with server.client() as client:
                 for name in client.scan_iter(match=f"{{{prefix}*", count=1000):
                     found[name.decode()] = client.pttl(name)
@@ -62,3 +75,10 @@ class RedisSetups:
     def close(self) -> None:
         """End what was started here. The single servers are their owner's."""
         self._started.close()
+
+
+def _permit(*servers: RedisServer) -> None:
+    for server in servers:
+        with server.client() as client:
+            words = ("on", f">{APPLICATION.password}", *rule(PREFIXES))
+            client.execute_command("ACL", "SETUSER", APPLICATION.user, "reset", *words)

@@ -9,6 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from headrace.cli import dead, job, queue, topology, types, worker
+from headrace.cli.acl import acl
 from headrace.cli.output import Exit
 from headrace.cli.status import status
 
@@ -50,6 +51,7 @@ app.add_typer(job.app, name="job")
 app.add_typer(dead.app, name="dead")
 app.add_typer(types.app, name="type")
 app.command("status")(status)
+app.command("acl")(acl)
 
 
 def _show_version(asked: bool) -> None:

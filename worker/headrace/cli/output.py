@@ -80,6 +80,14 @@ def chosen(redis_url: str | None, redis_url_file: str | None, prefix: str | None
     return given
 
 
+def read_settings(given: dict[str, Any]) -> ConnectionSettings:
+    """Return the connection settings; a wrong one ends with its message."""
+    try:
+        return ConnectionSettings(**given)
+    except ValidationError as error:
+        report(error, {name: f"--{name.replace('_', '-')}" for name in given})
+
+
 def check_shared(settings: ConnectionSettings) -> None:
     """Raise InvalidInput for a store that nobody outside of this process could see."""
     if settings.store_url().startswith("memory:"):

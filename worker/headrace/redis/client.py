@@ -13,41 +13,19 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from redis.exceptions import (
-    AskError,
-    AuthenticationError,
-    BusyLoadingError,
-    ClusterDownError,
-    MovedError,
-    NoPermissionError,
-    NoScriptError,
-    OutOfMemoryError,
-    ReadOnlyError,
-    RedisError,
-    ResponseError,
-    TryAgainError,
-)
+from redis.exceptions import NoScriptError, RedisError, ResponseError
 
-from headrace.errors import AccessDenied, HeadraceError, InvalidInput, StoreFull, StoreUnavailable, UnsupportedServer
-from headrace.redis.no_answer import why
+from headrace.errors import HeadraceError, StoreUnavailable, UnsupportedServer
+from headrace.redis.refusals import OLDEST, OLDEST_SERVER, translated
 from headrace.redis.scripts import Script
 from headrace.redis.urls import connect
 
-OLDEST_SERVER = (6, 2)
 PIPELINE_CALLS = 64
 
 Argument = bytes | str | int
 Command = tuple[Argument, ...]
 Call = tuple[Command, Script | None, asyncio.Future[Any]]
 _FAILURES = (RedisError, OSError, TimeoutError)
-
-
-class Redirected(HeadraceError):
-    """A cluster node did not run a command: its slot is elsewhere, or on its way. Nothing was applied."""
-
-    def __init__(self, where: str, error: MovedError | AskError | TryAgainError) -> None:
-        super().__init__(f"{where} is a node of a Redis Cluster; connect with redis+cluster://")
-        self.error = error
 
 
 class RedisClient:
@@ -84,9 +62,7 @@ class RedisClient:
         found = str(info.get("redis_version", "unknown"))
         numbers = re.match(r"(\d+)\.(\d+)", found)
         if numbers is None or (int(numbers[1]), int(numbers[2])) < OLDEST_SERVER:
-            raise UnsupportedServer(
-                f"redis {self.server} has version {found}; Headrace needs {'.'.join(map(str, OLDEST_SERVER))} or newer"
-            )
+            raise UnsupportedServer(f"redis {self.server} has version {found}; Headrace needs {OLDEST} or newer")
 
     def run(self, script: Script, keys: Sequence[bytes], args: Sequence[Argument]) -> asyncio.Future[Any]:
         """Run a script; await the result. Raises the errors of `headrace.errors`."""
@@ -136,34 +112,7 @@ class RedisClient:
 
     def translated(self, error: Exception) -> HeadraceError:
         """Return the typed error for one of the Redis library's; the text holds no credential."""
-        where = f"redis {self.server}"
-        match error:
-            case OutOfMemoryError():
-                return StoreFull(f"{where} is out of memory (maxmemory) and refused the call; free or add memory")
-            case AuthenticationError():
-                return AccessDenied(f"{where} refused the credentials; check user and password of the connection")
-            case NoPermissionError():
-                return AccessDenied(f"{where} forbids a command that Headrace needs: {error}")
-            case ReadOnlyError():
-                return StoreUnavailable(f"{where} is a read-only replica now; waiting for the primary")
-            case BusyLoadingError():
-                return StoreUnavailable(f"{where} is loading its data set")
-            case MovedError() | AskError() | TryAgainError():
-                return Redirected(where, error)
-            case ClusterDownError():
-                return StoreUnavailable(f"{where}: the cluster does not serve this slot now")
-            case ResponseError():
-                text = str(error)
-                if "OOM" in text[:80]:
-                    return self.translated(OutOfMemoryError(text))
-                if "DB index" in text:
-                    return InvalidInput(
-                        "store URL", f"{where} has no database of that number", "give a lower one, or 0"
-                    )
-                return HeadraceError(f"{where}: {text}")
-            case _:
-                told = why(error, tls=self._tls, spoke_before=self._spoke)
-                return StoreUnavailable(f"{where} does not answer: {told}")
+        return translated(error, self.server, tls=self._tls, spoke_before=self._spoke)
 
     # ---- one sender, many callers ---------------------------------------------------------------------------------
 

@@ -16,7 +16,9 @@ from redis.crc import key_slot
 from redis.exceptions import AskError, MovedError, NoScriptError
 
 from headrace.errors import HeadraceError, InvalidInput, StoreFull, StoreUnavailable
-from headrace.redis.client import Argument, Command, Redirected, RedisClient
+from headrace.redis.client import Argument, Command, RedisClient
+from headrace.redis.options import read_options
+from headrace.redis.refusals import Redirected
 from headrace.redis.scripts import Script
 from headrace.redis.urls import CLUSTER_SCHEMES, Address, addresses, malformed, server_name, split
 
@@ -40,6 +42,7 @@ class ClusterClient:
         self._seeds = addresses(hosts, 6379)
         if parts.path.strip("/") not in ("", "0"):
             raise InvalidInput("store URL", "names a database", "leave it out: a Redis Cluster has database 0 only")
+        read_options(parts.query, tls=self._scheme == "rediss", sentinel=False, socket=False)
         self._query = parts.query
         self.server = server_name(url)
         self._nodes: dict[Address, RedisClient] = {}

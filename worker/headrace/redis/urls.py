@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any, NamedTuple
-from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 import redis.asyncio as redis
+from redis.asyncio.connection import Connection as PlainConnection
+from redis.asyncio.connection import SSLConnection, UnixDomainSocketConnection
 from redis.asyncio.retry import Retry
-from redis.asyncio.sentinel import Sentinel
 from redis.backoff import NoBackoff
 
 from headrace.errors import InvalidInput
+from headrace.redis.options import read_options
+from headrace.redis.sentinels import Sentinels
 
 CLUSTER_SCHEMES = {"redis+cluster": "redis", "rediss+cluster": "rediss"}
 SENTINEL_SCHEMES = ("redis+sentinel", "rediss+sentinel")
@@ -94,13 +98,23 @@ def connect(url: str, *, call_timeout: float, connect_timeout: float) -> Connect
     }
     server = server_name(url)
     parts = split(url)
-    if parts.scheme in SENTINEL_SCHEMES:
-        primary, sentinels = _behind_sentinels(parts, options)
+    login, _, hosts = parts.netloc.rpartition("@")
+    user, _, password = login.partition(":")
+    options |= {"username": unquote(user) or None, "password": unquote(password) or None}
+    sentinel, tls = parts.scheme in SENTINEL_SCHEMES, parts.scheme.startswith("rediss")
+    given = read_options(parts.query, tls=tls, sentinel=sentinel, socket=parts.scheme == "unix")
+    if sentinel:
+        primary, sentinels = _behind_sentinels(parts, options, {"ssl": tls, **given.tls}, given.sentinel)
         return Connection(primary, server, sentinels)
-    try:
-        return Connection(redis.Redis.from_url(url, **options), server)
-    except ValueError:
-        raise malformed() from None  # its text may quote the URL
+    kind: type[Any] = SSLConnection if tls else PlainConnection
+    if parts.scheme == "unix":
+        kind = UnixDomainSocketConnection
+        options |= {"path": unquote(parts.path), "db": given.database}
+    else:
+        ((host, port),) = addresses(hosts, 6379)
+        options |= {"host": unquote(host), "port": port, "db": int(parts.path.strip("/") or 0)}
+    pool: Any = redis.ConnectionPool(connection_class=kind, **options, **given.tls)
+    return Connection(redis.Redis.from_pool(pool), server)
 
 
 def _shown(hosts: list[Address]) -> str:
@@ -117,17 +131,13 @@ def _primary(parts: SplitResult) -> tuple[str, int]:
     return name, int(database or 0)
 
 
-def _behind_sentinels(parts: SplitResult, options: dict[str, Any]) -> tuple[redis.Redis, tuple[redis.Redis, ...]]:
-    """User and password are those of Redis; the Sentinels' own may be given as ``?sentinel_password=...``."""
-    login, _, hosts = parts.netloc.rpartition("@")
-    user, _, password = login.partition(":")
-    query = {key: values[-1] for key, values in parse_qs(parts.query).items()}
-    if parts.scheme.startswith("rediss"):
-        options = {**options, "ssl": True}
-    own = {key: query[f"sentinel_{key}"] for key in ("username", "password") if f"sentinel_{key}" in query}
-    sentinels: Any = Sentinel(addresses(hosts, SENTINEL_PORT), sentinel_kwargs={**options, **own})  # type: ignore[no-untyped-call]
+def _behind_sentinels(
+    parts: SplitResult, options: dict[str, Any], tls: dict[str, Any], own: Mapping[str, str]
+) -> tuple[redis.Redis, tuple[redis.Redis, ...]]:
+    """User and password are those of Redis; the Sentinels may have their own."""
+    hosts = addresses(parts.netloc.rpartition("@")[2], SENTINEL_PORT)
+    others = {**options, "username": None, "password": None, **own, **tls}
+    sentinels: Any = Sentinels(hosts, sentinel_kwargs=others)  # type: ignore[no-untyped-call]
     name, database = _primary(parts)
-    client: redis.Redis = sentinels.master_for(
-        name, db=database, username=unquote(user) or None, password=unquote(password) or None, **options
-    )
+    client: redis.Redis = sentinels.master_for(name, db=database, **options, **tls)
     return client, tuple(sentinels.sentinels)

@@ -1,0 +1,50 @@
+"""The ACL rule is complete, because it is taken from the scripts, and names nothing that is not used."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from headrace.cli.main import app
+from headrace.redis.permissions import CLIENT_COMMANDS, SCRIPTS, commands, rule
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def scripts() -> list[str]:
+    return [path.read_text() for path in (ROOT / "worker" / "headrace").rglob("*.lua")]
+
+
+def test_every_command_of_every_script_is_allowed() -> None:
+    used = {name.lower() for text in scripts() for name in re.findall(r"\.p?call\(['\"](\w+)['\"]", text)}
+    assert len(used) > 20
+    assert used <= set(commands())
+    assert set(commands()) - used <= CLIENT_COMMANDS
+
+
+def test_every_package_with_scripts_is_looked_at() -> None:
+    folders = {path.parent for path in (ROOT / "worker" / "headrace").rglob("*.lua")}
+    packages = {str(each.relative_to(ROOT / "worker")).partition("/lua")[0].replace("/", ".") for each in folders}
+    assert packages == set(SCRIPTS)
+
+
+def test_every_command_of_the_clients_is_sent_by_one() -> None:
+    sources = [path.read_text() for path in (ROOT / "worker" / "headrace").rglob("*.py")]
+    sent = {word.lower() for text in sources for word in re.findall(r"\"([A-Z]{3,})\"", text)}
+    by_the_library = {"select", "info"}
+    assert {name.partition("|")[0] for name in CLIENT_COMMANDS} - sent - by_the_library <= {"subscribe", "unsubscribe"}
+
+
+def test_the_rule_is_printed_for_the_prefix(capsys: pytest.CaptureFixture[str]) -> None:
+    def printed(*words: str) -> str:
+        with pytest.raises(SystemExit) as left:
+            app(["acl", "worker", *words])
+        assert left.value.code == 0
+        return capsys.readouterr().out
+
+    assert printed() == f"ACL SETUSER worker on >PASSWORD {' '.join(rule('headrace'))}\n"
+    assert "~{orders* &{orders* " in printed("--prefix", "orders")
+    assert json.loads(printed("-o", "json")) == {"user": "worker", "rules": rule("headrace")}

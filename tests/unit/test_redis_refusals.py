@@ -1,0 +1,68 @@
+"""Every error of a server is a typed one, whether its word stands first or, as before Redis 7, inside of another."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+from redis._parsers.base import BaseParser
+
+from headrace.errors import AccessDenied, HeadraceError, InvalidInput, StoreFull, StoreUnavailable, UnsupportedServer
+from headrace.redis.refusals import Redirected, translated
+
+WRAPPED = "ERR Error running script (call to f_0123abc): @user_script:12: @user_script: 12: -{}"
+
+REFUSALS = [
+    ("OOM command not allowed when used memory > 'maxmemory'.", StoreFull, "out of memory"),
+    ("READONLY You can't write against a read only replica.", StoreUnavailable, "read-only replica"),
+    ("LOADING Redis is loading the dataset in memory", StoreUnavailable, "loading its data set"),
+    ("MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.", StoreUnavailable, "primary"),
+    ("CLUSTERDOWN The cluster is down", StoreUnavailable, "part of the cluster is down"),
+    ("NOREPLICAS Not enough good replicas to write.", StoreUnavailable, "min-replicas-to-write"),
+    (
+        "MISCONF Redis is configured to save RDB snapshots, but cannot write to disk.",
+        StoreUnavailable,
+        "disk",
+    ),
+    (
+        "BUSY Redis is busy running a script.",
+        StoreUnavailable,
+        "busy",
+    ),
+    ("UNBLOCKED force unblock from blocking operation, instance state changed", StoreUnavailable, "changed its role"),
+    ("ERR unknown command 'EVALSHA', with args beginning with: 'x'", UnsupportedServer, "Redis 6.2 or newer"),
+    ("ERR Unknown Redis command called from script script: 1", UnsupportedServer, "Redis 6.2 or newer"),
+]
+
+
+def told(text: str) -> HeadraceError:
+    return translated(cast(Any, BaseParser).parse_error(text), "one:6379/0", tls=False, spoke_before=True)
+
+
+@pytest.mark.parametrize(("text", "kind", "words"), REFUSALS, ids=lambda value: str(value).partition(" ")[0])
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_refusal_is_typed_and_says_what_to_look_at(
+    text: str, kind: type[HeadraceError], words: str, wrapped: bool
+) -> None:
+    error = told(WRAPPED.format(text) if wrapped else text)
+    assert type(error) is kind
+    assert str(error).startswith("redis one:6379/0 ")
+    assert words in str(error)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "words"),
+    [
+        ("NOAUTH Authentication required.", AccessDenied, "credentials"),
+        ("WRONGPASS invalid username-password pair or user is disabled.", AccessDenied, "credentials"),
+        ("NOPERM User x has no permissions to run the 'evalsha' command", AccessDenied, "evalsha"),
+        ("ERR DB index is out of range", InvalidInput, "no database of that number"),
+        ("ERR max number of clients reached", StoreUnavailable, "maxclients"),
+        ("ERR something else", HeadraceError, "something else"),
+        ("MOVED 3999 127.0.0.1:6381", Redirected, r"redis+cluster://"),
+    ],
+)
+def test_what_else_a_server_says(text: str, kind: type[HeadraceError], words: str) -> None:
+    error = told(text)
+    assert type(error) is kind
+    assert words in str(error)

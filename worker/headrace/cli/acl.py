@@ -1,0 +1,27 @@
+"""``headrace acl``: what a user of Redis must be allowed."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from headrace.cli.output import Format, OutputOption, PrefixOption, chosen, read_settings
+from headrace.redis.permissions import rule
+
+
+def acl(
+    user: Annotated[str, typer.Argument(metavar="USER", help="Name of the user in Redis.")],
+    output: OutputOption = Format.TABLE,
+    prefix: PrefixOption = None,
+) -> None:
+    """Print the ACL rule for a user who may do what Headrace does under the prefix, and no more.
+
+    For redis-cli, with a password in place of PASSWORD. Commands inside of scripts count too; no server is asked.
+    """
+    rules = rule(read_settings(chosen(None, None, prefix)).prefix)
+    if output is Format.JSON:
+        print(json.dumps({"user": user, "rules": rules}, indent=2))
+    else:
+        print("ACL SETUSER", user, "on", ">PASSWORD", *rules)

@@ -1,0 +1,107 @@
+"""What an error of Redis, or of the connection to it, means to us: the typed error for it, without any credential."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from redis.exceptions import (
+    AskError,
+    AuthenticationError,
+    BusyLoadingError,
+    ClusterDownError,
+    MasterDownError,
+    MovedError,
+    NoPermissionError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    ResponseError,
+    TryAgainError,
+)
+
+from headrace.errors import AccessDenied, HeadraceError, InvalidInput, StoreFull, StoreUnavailable, UnsupportedServer
+from headrace.redis.no_answer import why
+
+OLDEST_SERVER = (6, 2)
+OLDEST = ".".join(map(str, OLDEST_SERVER))
+
+_REFUSED: dict[str, str] = {
+    "READONLY": "is a read-only replica now; waiting for the primary",
+    "LOADING": "is loading its data set",
+    "MASTERDOWN": "is a replica without its primary; waiting for a primary",
+    "CLUSTERDOWN": "does not serve this slot now: a part of the cluster is down",
+    "NOREPLICAS": "has fewer replicas than its min-replicas-to-write and refuses writes; see to the replicas",
+    "MISCONF": "cannot save its data and refuses writes; see to its disk and its log",
+    "BUSY": "is busy with a script of somebody else; SCRIPT KILL ends it",
+    "UNBLOCKED": "changed its role while a call waited; waiting for the primary",
+}
+"""Nothing was applied, and it may work later. Before Redis 7 the word of an error in a script is not the first."""
+
+_SIGNS: tuple[tuple[re.Pattern[str], Callable[[str, str], HeadraceError]], ...] = (
+    (
+        re.compile(r"\bOOM\b"),
+        lambda where, _: StoreFull(f"{where} is out of memory (maxmemory) and refused the call; free or add memory"),
+    ),
+    (
+        re.compile(rf"\b({'|'.join(_REFUSED)})\b"),
+        lambda where, sign: StoreUnavailable(f"{where} {_REFUSED[sign]}"),
+    ),
+    (
+        re.compile(r"unknown (?:subcommand|command|redis command)", re.IGNORECASE),
+        lambda where, _: UnsupportedServer(
+            f"{where} lacks a command that is used; Headrace needs Redis {OLDEST} or newer, or Valkey, and all commands"
+        ),
+    ),
+    (
+        re.compile(r"DB index"),
+        lambda where, _: InvalidInput("store URL", f"{where} has no database of that number", "give a lower one, or 0"),
+    ),
+)
+
+
+class Redirected(HeadraceError):
+    """A cluster node did not run a command: its slot is elsewhere, or on its way. Nothing was applied."""
+
+    def __init__(self, where: str, error: MovedError | AskError | TryAgainError) -> None:
+        super().__init__(f"{where} is a node of a Redis Cluster; connect with redis+cluster://")
+        self.error = error
+
+
+def translated(error: Exception, server: str, *, tls: bool, spoke_before: bool) -> HeadraceError:
+    """Return the typed error for one of the Redis library's.
+
+    ``server``: its name that may be shown. ``tls``, ``spoke_before``: see `headrace.redis.no_answer.why`.
+    """
+    where = f"redis {server}"
+    match error:
+        case MovedError() | AskError() | TryAgainError():
+            return Redirected(where, error)
+        case AuthenticationError():
+            return AccessDenied(f"{where} refused the credentials; check user and password of the connection")
+        case NoPermissionError():
+            return AccessDenied(f"{where} forbids a command that Headrace needs: {error}")
+        case BusyLoadingError():
+            return StoreUnavailable(f"{where} {_REFUSED['LOADING']}")
+        case ResponseError():
+            return _refused(error, where)
+        case _:
+            told = why(error, tls=tls, spoke_before=spoke_before)
+            return StoreUnavailable(f"{where} does not answer: {told}")
+
+
+def _refused(error: ResponseError, where: str) -> HeadraceError:
+    # The library takes the first word away where it knows it.
+    word = next((word for kind, word in _WORDS if isinstance(error, kind)), "")
+    text = f"{word} {error}".strip()
+    for sign, explain in _SIGNS:
+        if found := sign.search(text[:200]):
+            return explain(where, found[0])
+    return HeadraceError(f"{where}: {error}")
+
+
+_WORDS = (
+    (OutOfMemoryError, "OOM"),
+    (ReadOnlyError, "READONLY"),
+    (MasterDownError, "MASTERDOWN"),
+    (ClusterDownError, "CLUSTERDOWN"),
+)
