@@ -55,8 +55,10 @@ def _why(error: BaseException, tls: bool, spoke_before: bool) -> str:
 
 
 def _closed(tls: bool, spoke_before: bool) -> str:
-    if tls or spoke_before:
+    if spoke_before:
         return "the connection was closed"
+    if tls:  # its alert may be lost when it closes the connection at once
+        return "the connection was closed; if it asks for a certificate of ours, add ssl_certfile=FILE and ssl_keyfile=FILE"
     return "the connection was closed; a server with TLS needs rediss instead of redis in the URL"
 
 
