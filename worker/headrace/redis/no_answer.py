@@ -12,6 +12,8 @@ from redis.exceptions import AuthenticationError, InvalidResponse
 _OTHER_HOST = (62, 64)
 """OpenSSL's codes for a certificate that is valid, but for another name or address."""
 
+_GIVE_OURS = "add ssl_certfile=FILE and ssl_keyfile=FILE to the URL"
+
 
 def why(error: BaseException, *, tls: bool, spoke_before: bool) -> str:
     """Return the reason and the remedy. ``tls``: the connection uses it; ``spoke_before``: it has worked before."""
@@ -36,7 +38,7 @@ def _why(error: BaseException, tls: bool, spoke_before: bool) -> str:
             case ssl.SSLCertVerificationError():
                 return f"its certificate is not trusted ({cause.verify_message}); add ssl_ca_certs=FILE to the URL"
             case ssl.SSLError() if "CERTIFICATE_REQUIRED" in (cause.reason or ""):
-                return "it asks for a certificate of ours; add ssl_certfile=FILE and ssl_keyfile=FILE to the URL"
+                return f"it asks for a certificate of ours; {_GIVE_OURS}"
             case ssl.SSLError():
                 return "the TLS handshake failed; a server without TLS needs redis instead of rediss in the URL"
             case InvalidResponse():
@@ -58,7 +60,7 @@ def _closed(tls: bool, spoke_before: bool) -> str:
     if spoke_before:
         return "the connection was closed"
     if tls:  # its alert may be lost when it closes the connection at once
-        return "the connection was closed; if it asks for a certificate of ours, add ssl_certfile=FILE and ssl_keyfile=FILE"
+        return f"the connection was closed; if it asks for a certificate of ours, {_GIVE_OURS}"
     return "the connection was closed; a server with TLS needs rediss instead of redis in the URL"
 
 
