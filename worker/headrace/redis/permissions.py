@@ -9,7 +9,7 @@ from importlib.resources import files
 CLIENT_COMMANDS = frozenset(
     {
         *("select", "info", "script|load", "evalsha", "publish", "subscribe", "unsubscribe"),
-        *("get", "set", "hmget", "zadd", "zrem", "zscore", "zrange", "zpopmin", "bzpopmin"),
+        *("get", "set", "hmget", "zadd", "zrem", "zscore", "zrange", "zpopmin", "bzpopmin", "xread", "xrevrange"),
         *("cluster|slots", "asking", "eval"),
     }
 )
