@@ -10,6 +10,7 @@ import asyncio
 import signal
 import sys
 from collections.abc import Callable
+from functools import partial
 
 import redis.asyncio as redis_client
 from redis.exceptions import RedisError, ResponseError
@@ -20,6 +21,7 @@ from headrace.election.backends.mongo import MongoLock
 from headrace.election.backends.redis import RedisLock
 from headrace.election.redis_fence import RedisFence, fence_key
 from headrace.election.thread import ElectorThread
+from headrace.redis.by_url import open_client
 from headrace.redis.scripts import fragment
 
 WORK = f"""
@@ -59,7 +61,7 @@ class Work:
                     await asyncio.sleep(0.05)
             await asyncio.sleep(0.01)
 
-    def on_stopped(self, term: Term, reason: Reason) -> None:
+    async def on_stopped(self, term: Term, reason: Reason) -> None:
         say("stopped", reason)
 
     def on_new_leader(self, identity: str) -> None:
@@ -80,8 +82,9 @@ async def main() -> int:
         if chosen.mongo:
             lock = MongoLock(chosen.mongo, chosen.tag, call_timeout=FAST.call_timeout)
             locks.append(RankedLock("mongo", 2, lock, hold_down=False))
-        locks.append(RankedLock("redis", 1, RedisLock(chosen.redis, chosen.tag, call_timeout=FAST.call_timeout)))
-        fence = RedisFence(chosen.redis, chosen.tag, call_timeout=FAST.call_timeout)
+        connect = partial(open_client, chosen.redis, call_timeout=FAST.call_timeout)
+        locks.append(RankedLock("redis", 1, RedisLock(connect(), chosen.tag)))
+        fence = RedisFence(connect(), chosen.tag)
         return Elector(locks, fence, work, FAST, application=loop)
 
     elector = ElectorThread(build)

@@ -167,7 +167,7 @@ class Candidate:
         self.events.append((self.stage.world.now, "started"))
         await self.work(term)
 
-    def on_stopped(self, term: Term, reason: Reason) -> None:
+    async def on_stopped(self, term: Term, reason: Reason) -> None:
         self.events.append((self.stage.world.now, f"stopped: {reason}"))
 
     def on_new_leader(self, identity: str) -> None:

@@ -143,6 +143,27 @@ def test_LE15_work_that_raises_resigns_and_another_leads(stage: Stage, caplog: p
     assert a.said()[:2] == ["started", "stopped: duty_raised"]
 
 
+def test_LE15_work_that_resigns_ends_its_term_although_a_part_of_it_goes_on(stage: Stage) -> None:
+    ended: list[float] = []
+
+    async def stubborn(term: Term) -> None:
+        term.resign()
+        try:
+            await asyncio.sleep(1e9)
+        finally:
+            await asyncio.sleep(0.4)
+            ended.append(stage.world.now)
+
+    a = stage.candidate("a", start=False)
+    a.work = stubborn
+    a.start()
+    stage.until(lambda: len(a.events) == 2)
+    b = stage.candidate("b")
+    stage.until(lambda: b.leads)
+    assert a.said()[:2] == ["started", "stopped: duty_raised"]
+    assert b.when("started") > ended[0]
+
+
 def test_LE15_work_that_returns_resigns_too(stage: Stage) -> None:
     async def short(term: Term) -> None:
         return

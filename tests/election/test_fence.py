@@ -21,6 +21,7 @@ from headrace.election.fence import Accepted, Claim, Held, Stale, Token
 from headrace.election.memory_fence import FenceState
 from headrace.election.redis_fence import RedisFence, fence_key
 from headrace.election.scripts import script
+from headrace.redis.by_url import open_client
 from headrace.redis.scripts import fragment
 from tests.cluster.guard import Guard
 from tests.services.redis import RedisServer, RedisServers
@@ -59,8 +60,8 @@ class Fences:
 async def open_fences(server: RedisServer, tag: str) -> AsyncIterator[Fences]:
     fences = Fences(
         tag,
-        RedisFence(server.url, tag, call_timeout=C),
-        RedisFence(server.url, tag, call_timeout=C),
+        RedisFence(open_client(server.url, call_timeout=C), tag),
+        RedisFence(open_client(server.url, call_timeout=C), tag),
         redis_client.Redis.from_url(server.url),
     )
     yield fences
@@ -173,7 +174,7 @@ async def test_L9_a_restart_without_persistence_fences_the_old_token(process_gua
 
 async def test_L1_a_hundred_races_of_connections_have_one_winner_each(redis_server: RedisServer, prefix: str) -> None:
     tag = f"{prefix}:race"
-    racers = [RedisFence(redis_server.url, tag, call_timeout=C) for _ in range(6)]
+    racers = [RedisFence(open_client(redis_server.url, call_timeout=C), tag) for _ in range(6)]
     for term in range(1, 101):
         claims = [claim(f"p{n}", f"{term}-{n}", term) for n in range(6)]
         answers = await asyncio.gather(*(fence.claim(each, TTL, C) for fence, each in zip(racers, claims, strict=True)))
@@ -187,7 +188,7 @@ async def test_a_server_that_is_silent_is_unavailable_and_the_outcome_unknown(
     process_guard: Guard, prefix: str
 ) -> None:
     with RedisServer(guard=process_guard) as server:
-        fence = RedisFence(server.url, prefix, call_timeout=0.3)
+        fence = RedisFence(open_client(server.url, call_timeout=0.3), prefix)
         await fence.claim(claim("a", "n1", 1), TTL, 0.3)
         server.pause()
         with pytest.raises(Unavailable) as caught:
@@ -199,8 +200,8 @@ async def test_a_server_that_is_silent_is_unavailable_and_the_outcome_unknown(
 
 async def test_announcements_are_heard_and_outlive_the_server(process_guard: Guard, prefix: str) -> None:
     with RedisServer(guard=process_guard) as server:
-        speaker = RedisFence(server.url, prefix, call_timeout=C)
-        listener = RedisFence(server.url, prefix, call_timeout=C)
+        speaker = RedisFence(open_client(server.url, call_timeout=C), prefix)
+        listener = RedisFence(open_client(server.url, call_timeout=C), prefix)
         heard: asyncio.Queue[None] = asyncio.Queue()
 
         async def listen() -> None:
@@ -258,7 +259,7 @@ def test_the_model_of_the_simulator_answers_like_the_scripts(
         server = redis_servers.get("valkey")
         connection = redis_client.Redis.from_url(server.url)
         await connection.delete(fence_key("model"))
-        fence, model = RedisFence(server.url, "model", call_timeout=C), FenceState(lambda: 0)
+        fence, model = RedisFence(open_client(server.url, call_timeout=C), "model"), FenceState(lambda: 0)
         for kind, subject, ttl in steps:
             if isinstance(subject, Claim):
                 mine, theirs = model.claim(subject, round(ttl * 1000)), await fence.claim(subject, ttl, C)

@@ -17,6 +17,7 @@ from headrace.election.backends.mongo import MongoLock
 from headrace.election.backends.redis import RedisLock
 from headrace.election.errors import Conflict
 from headrace.election.record import Lock, Record
+from headrace.redis.by_url import open_client
 from tests.cluster.cluster import LocalCluster
 from tests.services.redis import RedisServers
 
@@ -46,7 +47,7 @@ async def opened(request: pytest.FixtureRequest) -> AsyncIterator[Opened]:
         yield Opened("memory", lambda: shared)
     elif request.param == "redis":
         servers: RedisServers = request.getfixturevalue("redis_servers")
-        yield Opened("redis", lambda: remember(RedisLock(servers.get("valkey").url, name, call_timeout=C)))
+        yield Opened("redis", lambda: remember(RedisLock(open_client(servers.get("valkey").url, call_timeout=C), name)))
     elif request.param == "mongo":
         url: str = request.getfixturevalue("mongo_url")
         yield Opened("mongo", lambda: remember(MongoLock(url, name, call_timeout=C)))

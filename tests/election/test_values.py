@@ -12,7 +12,7 @@ import pytest
 
 from headrace.election.backends.memory import MemoryLock
 from headrace.election.elector import Elector
-from headrace.election.memory_fence import FenceState, MemoryFence
+from headrace.election.memory_fence import FenceState, Listeners, MemoryFence
 from headrace.election.record import RankedLock, holder_of, identity_of, make_identity
 from headrace.election.states import Reason
 from headrace.election.tenure import Term
@@ -86,7 +86,7 @@ class Hooks:
         self.leading.set()
         await asyncio.Event().wait()
 
-    def on_stopped(self, term: Term, reason: Reason) -> None:
+    async def on_stopped(self, term: Term, reason: Reason) -> None:
         self.threads.append((f"stopped {reason}", threading.get_ident()))
 
     def on_new_leader(self, identity: str) -> None:
@@ -96,7 +96,8 @@ class Hooks:
 def thread(hooks: Hooks, lock: MemoryLock, state: FenceState) -> ElectorThread:
     application = asyncio.get_running_loop()
     place = RankedLock("memory", 1, lock)
-    return ElectorThread(lambda: Elector([place], MemoryFence(state, []), hooks, FAST, application=application))
+    fence = MemoryFence(state, Listeners())
+    return ElectorThread(lambda: Elector([place], fence, hooks, FAST, application=application))
 
 
 async def test_the_hooks_run_on_the_applications_loop_and_the_elector_elsewhere() -> None:

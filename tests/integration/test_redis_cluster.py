@@ -126,3 +126,30 @@ async def test_a_plain_url_to_a_cluster_node_says_what_to_use(servers: RedisClus
     with pytest.raises(HeadraceError, match=r"redis\+cluster://"):
         await plain.read_topology(queue)
     await plain.close()
+
+
+async def test_L1_L10_workers_on_a_cluster_elect_a_leader_and_hand_over(
+    servers: RedisClusterServers, store: Store, prefix: str
+) -> None:
+    await lifecycle.promote(store, QUEUE, 1, 2)
+    # Only the announcement of a free lock makes the successor look within the test's time.
+    settings = WorkerSettings(
+        queues=(QUEUE,), leader_lease_duration=300, leader_renew_deadline=200, leader_retry_period=60
+    )
+    workers = [Worker(App(), store, settings) for _ in range(2)]
+    running = [asyncio.create_task(worker.run()) for worker in workers]
+    channel = f"{{{prefix}:{QUEUE}}}:leader"
+    listening = servers.node(channel)
+    async with asyncio.timeout(60):
+        while not any(worker.is_leader() for worker in workers):
+            await asyncio.sleep(0.01)
+        first, second = sorted(workers, key=lambda worker: not worker.is_leader())
+        assert not second.is_leader()
+        while listening.pubsub_numsub(channel)[0][1] < 2:
+            await asyncio.sleep(0.01)
+        await first.stop()
+        while not second.is_leader():
+            await asyncio.sleep(0.01)
+        await second.stop()
+        await asyncio.gather(*running)
+    listening.close()

@@ -36,7 +36,7 @@ async def test_QF1_a_failover_is_survived(servers: SentinelServers, prefix: str)
     async def note(ctx, payload):  # type: ignore[no-untyped-def]
         ran.append(ctx.job.id)
 
-    worker = Worker(app, store, WorkerSettings(queues=("emails",), lease_ms=3000))
+    worker = Worker(app, store, WorkerSettings(queues=("emails",), lease_ms=3000, leader_profile="fast"))
     running = asyncio.create_task(worker.run())
     producer = Producer(store)
     placed: list[str] = []
@@ -57,6 +57,9 @@ async def test_QF1_a_failover_is_survived(servers: SentinelServers, prefix: str)
     await enqueue_more(60)
     async with asyncio.timeout(60):
         while not set(placed) <= set(ran):
+            await asyncio.sleep(0.01)
+        # Fence and lock of its leadership went over to the new primary as well.
+        while not worker.is_leader():
             await asyncio.sleep(0.01)
     await worker.stop()
     await running

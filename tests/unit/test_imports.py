@@ -9,13 +9,14 @@ ROOT = Path(__file__).resolve().parents[2]
 LIBRARY = ROOT / "worker" / "headrace"
 
 LAYERS = (
-    ("context", "control", "envelope", "errors", "ids", "job", "retry", "settings", "topology"),
+    ("context", "control", "envelope", "errors", "ids", "job", "leader_term", "retry", "settings", "topology"),
     ("app", "arguments", "dependencies", "handler", "location"),
     ("redis",),
     ("stores",),
     ("job_spec", "lifecycle", "statistics", "rotation", "connection"),
     ("pending", "placement", "producer"),
     ("sync_producer", "dead_letters", "parked_jobs", "deletion"),
+    ("leadership",),
     ("worker", "telemetry"),
     ("testing",),
     ("cli", "__main__"),

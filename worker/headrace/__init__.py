@@ -28,6 +28,7 @@ from headrace.errors import (
     VersionNotHigher,
 )
 from headrace.job import HistoryEntry, Job
+from headrace.leader_term import LeaderTerm
 from headrace.producer import Enqueued, JobSpec, Producer
 from headrace.retry import RetryPolicy
 from headrace.settings import QueueSettings
@@ -50,6 +51,7 @@ __all__ = [
     "InvalidPayload",
     "Job",
     "JobSpec",
+    "LeaderTerm",
     "Metrics",
     "Middleware",
     "NotDrained",

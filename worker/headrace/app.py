@@ -15,10 +15,13 @@ from headrace.context import Context
 from headrace.dependencies import Dependency, constant, make_dependency
 from headrace.errors import InvalidInput
 from headrace.handler import BatchLimits, Handler, make_handler
+from headrace.leader_term import LeaderTerm
 from headrace.retry import RetryPolicy
 
 F = TypeVar("F", bound=Callable[..., Any])
 CallNext = Callable[[Context, Any], Awaitable[Any]]
+ElectedHook = Callable[[LeaderTerm], object]
+ResignedHook = Callable[[LeaderTerm, str], object]
 
 
 class Middleware(Protocol):
@@ -30,6 +33,8 @@ class Middleware(Protocol):
 
 
 M = TypeVar("M", bound=Middleware)
+E = TypeVar("E", bound=ElectedHook)
+R = TypeVar("R", bound=ResignedHook)
 
 
 class App:
@@ -50,6 +55,8 @@ class App:
         self._handlers: dict[str, Handler] = {}
         self._middleware: list[Middleware] = []
         self._dependencies: dict[str, Dependency] = {}
+        self._elected: list[ElectedHook] = []
+        self._resigned: list[ResignedHook] = []
         self._lock = Lock()
         self._frozen = False
 
@@ -135,14 +142,7 @@ class App:
         kind = function if inspect.isroutine(function) else getattr(function, "__call__", function)  # noqa: B004
         if not (inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(kind)):
             raise InvalidInput("middleware", f"{_named(function)} is not an async def", "write async def")
-        try:
-            inspect.signature(function).bind(None, None, None)
-        except TypeError as error:
-            raise InvalidInput(
-                "middleware",
-                f"{_named(function)} cannot be called as function(ctx, payload, call_next) ({error})",
-                "let it take these three",
-            ) from None
+        _takes(function, "middleware", "ctx", "payload", "call_next")
         with self._open("middleware", _named(function)):
             self._middleware.append(function)
         return function
@@ -171,6 +171,29 @@ class App:
             if name in self._dependencies:
                 raise InvalidInput("dependency", f"{name!r} is registered already", "choose another name")
             self._dependencies[name] = made
+        return function
+
+    def on_elected(self, function: E) -> E:
+        """Register the decorated function, called as ``function(term)`` once for each term of a worker as leader.
+
+        An ``async def`` runs beside the leader's duties and is cancelled when the term ends; a plain function runs in a
+        thread, where it should ask ``term.is_leader()`` now and then. Returning is fine; raising resigns. Raises
+        InvalidInput.
+        """
+        _takes(function, "on_elected", "term")
+        with self._open("on_elected", _named(function)):
+            self._elected.append(function)
+        return function
+
+    def on_resigned(self, function: R) -> R:
+        """Register the decorated function, called as ``function(term, reason)`` once after each term that was told.
+
+        ``reason``: see `headrace.election.Reason`. Others take over when it has returned, or after a second. Raises
+        InvalidInput.
+        """
+        _takes(function, "on_resigned", "term", "reason")
+        with self._open("on_resigned", _named(function)):
+            self._resigned.append(function)
         return function
 
     # ---- for those who run it ---------------------------------------------------------------------------------------
@@ -215,11 +238,22 @@ class App:
         """The registered dependencies by name, in the order in which they are made, read-only."""
         return MappingProxyType(self._dependencies)
 
+    @property
+    def elected_hooks(self) -> tuple[ElectedHook, ...]:
+        """What is called when a term as leader begins."""
+        return tuple(self._elected)
+
+    @property
+    def resigned_hooks(self) -> tuple[ResignedHook, ...]:
+        """What is called when a term as leader has ended."""
+        return tuple(self._resigned)
+
     def _copied(self) -> App:
         other = App()
         other._handlers = dict(self._handlers)
         other._middleware = list(self._middleware)
         other._dependencies = dict(self._dependencies)
+        other._elected, other._resigned = list(self._elected), list(self._resigned)
         return other
 
     @contextmanager
@@ -231,6 +265,18 @@ class App:
                     field, f"{what!r} is registered after a worker has started", "register it before the worker starts"
                 )
             yield
+
+
+def _takes(function: Callable[..., Any], field: str, *arguments: str) -> None:
+    """Raise InvalidInput if the function cannot be called with these."""
+    try:
+        inspect.signature(function).bind(*arguments)
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(
+            field,
+            f"{_named(function)} cannot be called as function({', '.join(arguments)}) ({error})",
+            f"let it take {', '.join(arguments)}",
+        ) from None
 
 
 def _named(function: object) -> str:

@@ -14,7 +14,7 @@ from headrace.errors import InvalidInput
 from headrace.rotation import follow
 from headrace.stores import Store, open_store
 
-_SECRET = ("redis_url", "redis_url_file")
+_SECRET = ("redis_url", "redis_url_file", "leader_mongo_url_file")
 
 
 def unless_overruled(found: dict[str, Any], stronger: Mapping[str, Any]) -> dict[str, Any]:
@@ -75,16 +75,7 @@ class ConnectionSettings(BaseSettings):
         """
         if self.redis_url_file is None:
             return self.redis_url.get_secret_value()
-        try:
-            url = self.redis_url_file.read_text().strip()
-        except (OSError, UnicodeDecodeError) as error:
-            problem = getattr(error, "strerror", None) or "is not text"
-            raise InvalidInput(
-                "redis_url_file", f"{self.redis_url_file} cannot be read ({problem})", "mount a file that holds the URL"
-            ) from None
-        if not url:
-            raise InvalidInput("redis_url_file", f"{self.redis_url_file} is empty", "write the URL into it")
-        return url
+        return read_url("redis_url_file", self.redis_url_file)
 
     def open_store(self) -> Store:
         """Return the store; no connection is made yet. If its URL lies in a file it follows changes of that."""
@@ -93,6 +84,23 @@ class ConnectionSettings(BaseSettings):
             return open_store(url, self.prefix)
 
         return opened(self.store_url()) if self.redis_url_file is None else follow(self.store_url, opened)
+
+
+def read_url(field: str, path: Path | None) -> str:
+    """Return the URL in the file that the setting ``field`` names. It may hold a password: do not log it.
+
+    Raises InvalidInput if the file cannot be read or is empty.
+    """
+    if path is None:
+        raise InvalidInput(field, "is not set", "name a file that holds the URL")
+    try:
+        url = path.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        problem = getattr(error, "strerror", None) or "is not text"
+        raise InvalidInput(field, f"{path} cannot be read ({problem})", "mount a file that holds the URL") from None
+    if not url:
+        raise InvalidInput(field, f"{path} is empty", "write the URL into it")
+    return url
 
 
 def variable(setting: str) -> str:

@@ -71,6 +71,17 @@ class Context:
             self._was_told = True
         return left
 
+    def is_leader(self) -> bool:
+        """Return whether this process leads the job's queue now. Any thread may ask."""
+        return self.leader_epoch() is not None
+
+    def leader_epoch(self) -> int | None:
+        """Return the epoch under which this process leads the job's queue now, None if it does not.
+
+        For other systems: one that remembers the highest epoch and refuses lower ones is safe from a paused leader.
+        """
+        return None
+
     def __repr__(self) -> str:
         return f"<Context of job {self.job.id!r} ({self.job.type}) in queue {self.job.queue!r}>"
 

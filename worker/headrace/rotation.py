@@ -117,6 +117,12 @@ class _Following:
         """As the store says."""
         return self._opened.store.hints_may_be_lost
 
+    def beside(self, queue: str) -> Any:
+        """As the store behind the URL that is in use now says, whichever one this clone has used last. Any thread."""
+        opened, url = self._opened, self._source.url
+        store = opened.store if opened.url == url else self._source.open(url)
+        return store.beside(queue)  # type: ignore[attr-defined]
+
     def clone(self) -> Store:
         """Return a store that follows the same file with connections of its own."""
         return cast(Store, _Following(self._source))

@@ -46,6 +46,7 @@ class Told(NoMetrics):
         self.lost = 0
         self.claims: list[int] = []
         self.unavailable = 0
+        self.terms: list[str] = []
 
     def claimed(self, queue: str, runs: Collection[Execution]) -> None:
         self.claims.append(len(runs))
@@ -58,6 +59,9 @@ class Told(NoMetrics):
 
     def store_unavailable(self) -> None:
         self.unavailable += 1
+
+    def term_ended(self, queue: str, reason: str) -> None:
+        self.terms.append(reason)
 
 
 def settings(**given: Any) -> WorkerSettings:
@@ -136,7 +140,7 @@ class Faulty:
 
     def __getattr__(self, name: str) -> Any:
         target = getattr(self._store, name)
-        if name in ("clone", "close") or not callable(target):
+        if name in ("clone", "close", "beside") or not callable(target):
             return target
 
         async def call(*args: Any, **kwargs: Any) -> Any:

@@ -133,7 +133,7 @@ class Pod:
             journal.learns(self.name, token)
             self.elector.fenced(token)
 
-    def on_stopped(self, term: Term, reason: Reason) -> None:
+    async def on_stopped(self, term: Term, reason: Reason) -> None:
         self.run.journal.stops(self.name, reason)
 
     def on_new_leader(self, identity: str) -> None:

@@ -340,7 +340,7 @@ class Campaign:
             metrics.fell_back(lane.place.name)
         elif moved > 0:
             metrics.failed_back(lane.place.name)
-        log.info("leading through %s as epoch %d", lane.place.name, token.epoch)
+        log.debug("leading through %s as epoch %d", lane.place.name, token.epoch)
 
     def refuse(self, token: Token) -> None:
         """The fence has refused ``token``: if it is the seat's, the seat is void.

@@ -196,7 +196,7 @@ class Elector:
         seat, tenure = campaign.seat, self._tenure
         if seat is None or tenure is None:
             return None
-        if tenure.done and tenure.reason is not None:
+        if (tenure.done or tenure.gave_up) and tenure.reason is not None:
             return tenure.reason
         if campaign.refused:
             return Reason.FENCED
@@ -218,8 +218,13 @@ class Elector:
             ended.set()
             campaign.changed.set()
 
-        term = Term(self.identity, seat.backend, seat.token.epoch, self.token)
-        self._tenure = Tenure(term, self._callbacks, self._application or loop, finished)
+        def term(give_up: Callable[[], None]) -> Term:
+            return Term(self.identity, seat.backend, seat.token.epoch, self.token, give_up)
+
+        def nudge() -> None:
+            self._post(lambda: None)
+
+        self._tenure = Tenure(term, self._callbacks, self._application or loop, finished, nudge)
         self._tenure.start()
         self._enter(State.LEADING)
 
@@ -231,7 +236,7 @@ class Elector:
         if tenure is not None:
             self._enter(State.STEPPING_DOWN)
             self._metrics.ended(reason)
-            log.info("stepping down: %s", reason)
+            log.debug("stepping down: %s", reason)
             tenure.end(reason)
             ended = await self._drained(campaign)
         # Whatever does not answer must not use up the time of what does.

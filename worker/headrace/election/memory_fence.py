@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
+from threading import Lock
 
 from headrace.election.fence import Accepted, Answer, Claim, FenceView, Held, Stale, Token
 
@@ -23,6 +25,7 @@ class FenceState:
     expires: int = 0
     since: int = 0
     high: dict[str, int] = field(default_factory=dict)
+    lock: Lock = field(default_factory=Lock, repr=False)
 
     def claim(self, claim: Claim, ttl: int) -> Answer:
         """As ``lua/claim.lua``; ``ttl`` in milliseconds."""
@@ -64,45 +67,65 @@ class FenceState:
         return FenceView(self.epoch, self.holder, self.backend, self.rank, left, self.since)
 
 
-class MemoryFence:
-    """One process's view of a `FenceState` that several electors of this process share."""
+class Listeners:
+    """Who is to be told that a lock is free; any thread and event loop."""
 
-    def __init__(self, state: FenceState, listeners: list[asyncio.Event]) -> None:
-        self._state = state
-        self._listeners = listeners
+    def __init__(self) -> None:
+        self._events: dict[asyncio.Event, asyncio.AbstractEventLoop] = {}
 
-    async def claim(self, claim: Claim, ttl: float, timeout: float) -> Answer:
-        """See `headrace.election.fence.Fence.claim`."""
-        return self._state.claim(claim, round(ttl * 1000))
+    def tell(self) -> None:
+        """Wake all of them."""
+        for event, loop in list(self._events.items()):
+            with suppress(RuntimeError):  # its loop has ended
+                loop.call_soon_threadsafe(event.set)
 
-    async def beat(self, token: Token, ttl: float, timeout: float) -> bool:
-        """See `headrace.election.fence.Fence.beat`."""
-        return self._state.beat(token, round(ttl * 1000))
-
-    async def release(self, nonce: str, timeout: float) -> None:
-        """See `headrace.election.fence.Fence.release`."""
-        self._state.release(nonce)
-
-    async def read(self, timeout: float) -> FenceView:
-        """See `headrace.election.fence.Fence.read`."""
-        return self._state.view()
-
-    async def announce(self, timeout: float) -> None:
-        """Wake every listener; all must run in one event loop."""
-        for event in self._listeners:
-            event.set()
-
-    async def announcements(self) -> AsyncIterator[None]:
-        """See `headrace.election.fence.Fence.announcements`."""
+    async def wait(self) -> AsyncIterator[None]:
+        """Yield once for each time that they are told, or several times."""
         event = asyncio.Event()
-        self._listeners.append(event)
+        self._events[event] = asyncio.get_running_loop()
         try:
             while True:
                 await event.wait()
                 event.clear()
                 yield
         finally:
-            self._listeners.remove(event)
+            del self._events[event]
+
+
+class MemoryFence:
+    """One process's view of a `FenceState` that several electors of this process share, in any thread."""
+
+    def __init__(self, state: FenceState, listeners: Listeners) -> None:
+        self._state = state
+        self._listeners = listeners
+
+    async def claim(self, claim: Claim, ttl: float, timeout: float) -> Answer:
+        """See `headrace.election.fence.Fence.claim`."""
+        with self._state.lock:
+            return self._state.claim(claim, round(ttl * 1000))
+
+    async def beat(self, token: Token, ttl: float, timeout: float) -> bool:
+        """See `headrace.election.fence.Fence.beat`."""
+        with self._state.lock:
+            return self._state.beat(token, round(ttl * 1000))
+
+    async def release(self, nonce: str, timeout: float) -> None:
+        """See `headrace.election.fence.Fence.release`."""
+        with self._state.lock:
+            self._state.release(nonce)
+
+    async def read(self, timeout: float) -> FenceView:
+        """See `headrace.election.fence.Fence.read`."""
+        with self._state.lock:
+            return self._state.view()
+
+    async def announce(self, timeout: float) -> None:
+        """Wake every listener."""
+        self._listeners.tell()
+
+    def announcements(self) -> AsyncIterator[None]:
+        """See `headrace.election.fence.Fence.announcements`."""
+        return self._listeners.wait()
 
     async def close(self) -> None:
         """Nothing to give up."""

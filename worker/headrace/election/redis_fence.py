@@ -3,23 +3,42 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Sequence
-from typing import Any
-
-import redis.asyncio as redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
-from redis.exceptions import RedisError
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Sequence
+from contextlib import aclosing, suppress
+from typing import Any, Protocol
 
 from headrace.election.errors import Forbidden, LockError, Unavailable
 from headrace.election.fence import Accepted, Answer, Claim, FenceView, Held, Stale, Token
 from headrace.election.scripts import script
 from headrace.errors import AccessDenied, HeadraceError, StoreUnavailable
-from headrace.redis.client import Argument, RedisClient
+from headrace.redis.client import Argument
+from headrace.redis.scripts import Script
 
 _RECONNECT = 1.0
-_SILENCE = 5.0
+
+
+class Client(Protocol):
+    """What fence and lock need of a connection to Redis; raises the errors of `headrace.errors`."""
+
+    @property
+    def server(self) -> str:
+        """Name of the server, as it may be shown."""
+        ...
+
+    def run(self, script: Script, keys: Sequence[bytes], args: Sequence[Argument]) -> Awaitable[Any]:
+        """Run a script, once."""
+        ...
+
+    def command(self, *command: Argument) -> Awaitable[Any]:
+        """Run a command, once."""
+        ...
+
+    def messages(self, channel: bytes) -> AsyncGenerator[bytes, None]:
+        """Yield what is published in a channel, until the connection ends."""
+        ...
+
+    async def close(self) -> None:
+        """Close the connections."""
 
 
 def fence_key(tag: str) -> bytes:
@@ -35,14 +54,10 @@ def normalised(error: HeadraceError) -> LockError:
 
 
 class RedisFence:
-    """The fence under one hash tag, on connections of its own.
+    """The fence under the hash tag ``tag``. Every call is one script, attempted once; ``client`` is closed with it."""
 
-    ``url`` as for the store. ``call_timeout``: seconds for a reply. Every call is one script, attempted once.
-    """
-
-    def __init__(self, url: str, tag: str, *, call_timeout: float) -> None:
-        self._client = RedisClient(url, call_timeout=call_timeout, connect_timeout=call_timeout)
-        self._url = url
+    def __init__(self, client: Client, tag: str) -> None:
+        self._client = client
         self._keys = [fence_key(tag)]
         self._channel = f"{{{tag}}}:leader".encode()
 
@@ -88,22 +103,10 @@ class RedisFence:
     async def announcements(self) -> AsyncIterator[None]:
         """See `headrace.election.fence.Fence.announcements`."""
         while True:
-            # Redis-py's own resubscribing is bypassed: it would hide that the connection is gone and spin.
-            connection = redis.Redis.from_url(
-                self._url, socket_connect_timeout=_SILENCE, retry=Retry(NoBackoff(), 0), protocol=2
-            )
-            subscription = connection.pubsub(ignore_subscribe_messages=True)
-            try:
-                await subscription.subscribe(self._channel)
-                while True:
-                    if await subscription.get_message(timeout=_SILENCE) is not None:
+            with suppress(HeadraceError):
+                async with aclosing(self._client.messages(self._channel)) as messages:
+                    async for _ in messages:
                         yield
-            except (RedisError, OSError, TimeoutError):
-                pass
-            finally:
-                with contextlib.suppress(RedisError, OSError, TimeoutError):
-                    await subscription.aclose()  # type: ignore[no-untyped-call]
-                    await connection.aclose()
             await asyncio.sleep(_RECONNECT)
 
     async def close(self) -> None:

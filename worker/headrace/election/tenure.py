@@ -23,6 +23,11 @@ class Term:
     backend: str
     epoch: int
     current: Callable[[], Token | None]
+    give_up: Callable[[], None] = lambda: None
+
+    def resign(self) -> None:
+        """End the term although some work of it goes on still; any thread may ask."""
+        self.give_up()
 
     def token(self) -> Token | None:
         """Return what to show to the fence now; None: do not write. Ask before every script; any thread may."""
@@ -36,8 +41,11 @@ class Callbacks(Protocol):
         """Work as leader until cancelled. Whoever returns or raises resigns."""
         ...
 
-    def on_stopped(self, term: Term, reason: Reason) -> None:
-        """The work of `on_started` has ended; called once for each time that it began, and never otherwise."""
+    async def on_stopped(self, term: Term, reason: Reason) -> None:
+        """The work of `on_started` has ended; called once for each time that it began, and never otherwise.
+
+        Others take over when it has returned.
+        """
         ...
 
     def on_new_leader(self, identity: str) -> None:
@@ -46,14 +54,24 @@ class Callbacks(Protocol):
 
 
 class Tenure:
-    """One term. `start` and `end` may be called from any thread; ``finished`` is called on the application's loop."""
+    """One term. `start`, `end` and `resign` may be called from any thread.
+
+    ``finished`` is called on the application's loop when the work has ended, ``resigned`` when the work asks for the
+    end.
+    """
 
     def __init__(
-        self, term: Term, callbacks: Callbacks, loop: asyncio.AbstractEventLoop, finished: Callable[[], None]
+        self,
+        term: Callable[[Callable[[], None]], Term],
+        callbacks: Callbacks,
+        loop: asyncio.AbstractEventLoop,
+        finished: Callable[[], None],
+        resigned: Callable[[], None],
     ) -> None:
-        self.term = term
+        self.term = term(self.resign)
         self.reason: Reason | None = None
-        self.done = False
+        self.done = self.gave_up = False
+        self._resigned = resigned
         self._callbacks = callbacks
         self._loop = loop
         self._finished = finished
@@ -68,6 +86,13 @@ class Tenure:
         if self.reason is None:
             self.reason = reason
         self._on_loop(self._cancel)
+
+    def resign(self) -> None:
+        """Let the term end, as after work that failed."""
+        if self.reason is None:
+            self.reason = Reason.DUTY_RAISED
+        self.gave_up = True
+        self._resigned()
 
     def _on_loop(self, step: Callable[[], None]) -> None:
         try:
@@ -96,7 +121,7 @@ class Tenure:
         if self.reason is None:
             self.reason = ended_by
         try:
-            self._callbacks.on_stopped(self.term, self.reason)
+            await self._callbacks.on_stopped(self.term, self.reason)
         except Exception:
             log.exception("the hook for the end of a term failed")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headrace.errors import InvalidInput
 
@@ -92,6 +92,31 @@ def _at_most(name: str, value: float, most: float, meaning: str) -> None:
         raise InvalidInput(name, f"{value:g} is above {most:g} ({meaning})", f"set it to at most {most:g}")
 
 
+def derived(
+    lease_duration: int, renew_deadline: float, retry_period: float, call_timeout: float | None = None
+) -> Timings:
+    """Return timings with the rest chosen to fit these. Raises `headrace.errors.InvalidInput` if nothing does."""
+    pause = retry_period / 4
+    longest = (renew_deadline - 2 * pause) / 3
+    fitting = min((renew_deadline - retry_period) / 2 - pause, longest)
+    call = call_timeout or min(2.5, fitting if fitting > 0 else renew_deadline / 4)
+    if call_timeout is not None and longest > 0:
+        meaning = f"(renew_deadline {renew_deadline:g} - retry_period {retry_period:g} / 2) / 3"
+        _at_most("call_timeout", call, longest, meaning)
+    return Timings(
+        lease_duration=lease_duration,
+        renew_deadline=renew_deadline,
+        retry_period=retry_period,
+        call_timeout=call,
+        fence_ttl=float(lease_duration),
+        fallback_after=2 * (call + pause),
+        failback_after=2.0 * lease_duration,
+        failback_after_others=min(2.0 * lease_duration + 20, LONGEST_FAILBACK),
+        probe_period=2.5 * retry_period,
+        duty_slice=min(0.5, retry_period / 2.5),
+    )
+
+
 STANDARD = Timings(
     lease_duration=15,
     renew_deadline=10.0,
@@ -105,6 +130,19 @@ STANDARD = Timings(
     duty_slice=0.5,
 )
 """For an API server whose slowest percent of calls takes up to half a second."""
+
+RELAXED = replace(
+    STANDARD,
+    lease_duration=30,
+    renew_deadline=20.0,
+    retry_period=5.0,
+    fence_ttl=30.0,
+    fallback_after=12.0,
+    failback_after=60.0,
+    failback_after_others=80.0,
+    probe_period=10.0,
+)
+"""For queues whose jobs never wait for a leader: fewer calls, and housekeeping may wait up to 45 s."""
 
 FAST = Timings(
     lease_duration=4,

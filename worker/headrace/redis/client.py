@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from typing import Any
 
 from redis.exceptions import NoScriptError, RedisError, ResponseError
@@ -21,6 +21,8 @@ from headrace.redis.scripts import Script
 from headrace.redis.urls import connect
 
 PIPELINE_CALLS = 64
+SILENCE_SECONDS = 30.0
+"""A subscription looks up from its socket at least this often."""
 
 Argument = bytes | str | int
 Command = tuple[Argument, ...]
@@ -108,6 +110,37 @@ class RedisClient:
             raise
         finally:
             if connection is not None:
+                await pool.release(connection)
+
+    async def messages(self, channel: bytes) -> AsyncGenerator[bytes, None]:
+        """Subscribe to a channel, and yield what is published there, on a connection of its own.
+
+        Raises StoreUnavailable when that connection ends: what is published meanwhile is lost.
+        """
+        self._check_open()
+        pool = self._redis.connection_pool
+        connection = None
+        # Made to its end even if this is cancelled: nobody would close the socket of half a connection.
+        making = asyncio.ensure_future(pool.get_connection())  # type: ignore[no-untyped-call]
+        try:
+            try:
+                connection = await asyncio.shield(making)
+            except asyncio.CancelledError:
+                await asyncio.wait([making])
+                connection = making.result() if making.exception() is None else None
+                raise
+            await connection.send_command("SUBSCRIBE", channel)
+            if (task := asyncio.current_task()) is not None and task.cancelling():
+                raise asyncio.CancelledError  # see `blocking`
+            while True:
+                match await connection.read_response(timeout=SILENCE_SECONDS):
+                    case [b"message", _, text]:
+                        yield text
+        except _FAILURES as error:
+            raise self.translated(error) from error
+        finally:
+            if connection is not None:
+                await connection.disconnect(nowait=True)
                 await pool.release(connection)
 
     def translated(self, error: Exception) -> HeadraceError:

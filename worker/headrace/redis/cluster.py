@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from typing import Any
 from urllib.parse import urlunsplit
 
@@ -33,7 +34,7 @@ class ClusterClient:
     any nodes of the cluster. Raises InvalidInput; the URL is never part of a message.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, call_timeout: float = 2.0, connect_timeout: float = 2.0) -> None:
         parts = split(url)
         if parts.scheme not in CLUSTER_SCHEMES:
             raise malformed()
@@ -44,6 +45,7 @@ class ClusterClient:
             raise InvalidInput("store URL", "names a database", "leave it out: a Redis Cluster has database 0 only")
         read_options(parts.query, tls=self._scheme == "rediss", sentinel=False, socket=False)
         self._query = parts.query
+        self._timeouts = (call_timeout, connect_timeout)
         self.server = server_name(url)
         self._nodes: dict[Address, RedisClient] = {}
         self._slots: list[Address] = []
@@ -90,6 +92,12 @@ class ClusterClient:
                 self._slots = []  # perhaps another node is the master now
                 raise
         raise StoreUnavailable(f"redis cluster {self.server}: a slot moves around; nothing was run")
+
+    async def messages(self, channel: bytes) -> AsyncGenerator[bytes, None]:
+        """Subscribe to a channel; see `RedisClient.messages`. The nodes pass on to each other what is published."""
+        async with aclosing(self._node(await self._address(channel)).messages(channel)) as messages:
+            async for text in messages:
+                yield text
 
     # ---- routing --------------------------------------------------------------------------------------------------
 
@@ -146,7 +154,10 @@ class ClusterClient:
             host, port = address
             netloc = f"{self._login}@" if self._login else ""
             netloc += f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-            node = self._nodes[address] = RedisClient(urlunsplit((self._scheme, netloc, "", self._query, "")))
+            url = urlunsplit((self._scheme, netloc, "", self._query, ""))
+            call_timeout, connect_timeout = self._timeouts
+            node = RedisClient(url, call_timeout=call_timeout, connect_timeout=connect_timeout)
+            self._nodes[address] = node
         return node
 
     async def _read_slots(self) -> None:

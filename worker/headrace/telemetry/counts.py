@@ -1,7 +1,7 @@
 """Counts and histograms in plain arrays: what the hot path of a worker can afford.
 
-A run costs a dictionary look-up, two bisections and a few additions. Written by one event loop, read by whoever shows
-them; a reader may see a histogram between two additions.
+A run costs a dictionary look-up, two bisections and a few additions. Written by one event loop, the counts of each
+queue's election by that one's thread, read by whoever shows them; a reader may see a histogram between two additions.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 from headrace.worker.metrics import NoMetrics, Outcome, Readings
 
@@ -76,6 +76,10 @@ class CountingMetrics(NoMetrics):
         self.unanswered = 0
         self.start_delays: dict[str, Histogram] = {}
         self.calls: dict[str, Histogram] = {}
+        self.terms: dict[tuple[str, str], int] = {}
+        self.moves: dict[tuple[str, str], int] = {}
+        self.fenced: dict[str, int] = {}
+        self.renewals: dict[tuple[str, str], Histogram] = {}
         self._finished: dict[Finished, _Series] = {}
         self._by_type: dict[tuple[str, Outcome], dict[str, _Series]] = {}
         self._reads: list[Callable[[], Readings | None]] = []
@@ -157,6 +161,24 @@ class CountingMetrics(NoMetrics):
     def store_unavailable(self) -> None:
         """Count a call without an answer."""
         self.unanswered += 1
+
+    # ---- written by the threads of elections ------------------------------------------------------------------------
+
+    def leadership_renewed(self, queue: str, backend: str, seconds: float) -> None:
+        """Count one renewal, by queue and lock."""
+        self.renewals.setdefault((queue, backend), Histogram()).observe(seconds)
+
+    def leader_moved(self, queue: str, direction: Literal["down", "up"]) -> None:
+        """Count a change of the lock, by queue and direction."""
+        self.moves[queue, direction] = self.moves.get((queue, direction), 0) + 1
+
+    def leader_fenced(self, queue: str) -> None:
+        """Count a refused token."""
+        self.fenced[queue] = self.fenced.get(queue, 0) + 1
+
+    def term_ended(self, queue: str, reason: str) -> None:
+        """Count a term, by queue and reason of its end."""
+        self.terms[queue, reason] = self.terms.get((queue, reason), 0) + 1
 
     # ---- read by those who show them --------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation, get_meter_provider
 
@@ -59,6 +59,13 @@ class OpenTelemetryMetrics(NoMetrics):
         self._unanswered = meter.create_counter("headrace.store.unanswered_calls", "{call}", "Calls without an answer.")
         self._reads: list[Callable[[], Readings | None]] = []
         meter.create_observable_gauge("headrace.slots", [self._slots], "{slot}", "Places for handlers, by state.")
+        meter.create_observable_gauge("headrace.leader.epoch", [self._epochs], "1", "Epoch of a leader here, 0: none.")
+        self._terms = meter.create_counter("headrace.leader.terms_ended", "{term}", "Terms of workers here as leader.")
+        self._moves = meter.create_counter("headrace.leader.moves", "{move}", "Changes of a leader to another lock.")
+        self._fenced = meter.create_counter("headrace.leader.fenced", "{token}", "Tokens that the fence refused.")
+        self._renewals = meter.create_histogram(
+            "headrace.leader.renew_duration", "s", "Time of renewals.", explicit_bucket_boundaries_advisory=BUCKETS
+        )
 
     def started(self, read: Callable[[], Readings | None]) -> None:
         """Remember a worker."""
@@ -97,8 +104,35 @@ class OpenTelemetryMetrics(NoMetrics):
         """Count a call without an answer."""
         self._unanswered.add(1, SYSTEM)
 
+    def leadership_renewed(self, queue: str, backend: str, seconds: float) -> None:
+        """Record the time of a renewal."""
+        self._renewals.record(seconds, _destination(queue) | {"headrace.leader.backend": backend})
+
+    def leader_moved(self, queue: str, direction: Literal["down", "up"]) -> None:
+        """Count a change of the lock."""
+        self._moves.add(1, _destination(queue) | {"headrace.leader.direction": direction})
+
+    def leader_fenced(self, queue: str) -> None:
+        """Count a refused token."""
+        self._fenced.add(1, _destination(queue))
+
+    def term_ended(self, queue: str, reason: str) -> None:
+        """Count a term that ended."""
+        self._terms.add(1, _destination(queue) | {"headrace.leader.reason": reason})
+
+    def _readings(self) -> list[Readings]:
+        return [found for read in list(self._reads) if (found := read()) is not None]
+
+    def _epochs(self, options: CallbackOptions) -> Iterable[Observation]:
+        epochs: dict[str, int] = {}
+        for each in self._readings():
+            for queue, found in each.leading.items():
+                epochs[queue] = max(found.epoch, epochs.get(queue, 0))
+        for queue, epoch in epochs.items():
+            yield Observation(epoch, _destination(queue))
+
     def _slots(self, options: CallbackOptions) -> Iterable[Observation]:
-        readings = [found for read in list(self._reads) if (found := read()) is not None]
+        readings = self._readings()
         busy = sum(each.busy for each in readings)
         yield Observation(busy, {"headrace.slot.state": "busy"})
         yield Observation(max(0, sum(each.slots for each in readings) - busy), {"headrace.slot.state": "free"})

@@ -13,7 +13,14 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from headrace.telemetry.counts import BUCKETS, CountingMetrics, Histogram, copied
+from headrace.worker.metrics import Leading, Readings
 
+_LEADING: tuple[tuple[str, str, Callable[[Leading], float]], ...] = (
+    ("headrace_is_leader", "Whether a worker here leads the queue.", lambda each: float(each.epoch > 0)),
+    ("headrace_leader_epoch", "Epoch of a leader here, 0: none leads.", lambda each: each.epoch),
+    ("headrace_leader_rank", "Rank of its lock: lease 3, mongo 2, redis and memory 1.", lambda each: each.rank),
+    ("headrace_leader_valid_seconds", "Time until its right ends unless renewed.", lambda each: each.valid_seconds),
+)
 _BOUNDS = (*(repr(bound) for bound in BUCKETS), "+Inf")
 
 
@@ -71,10 +78,31 @@ class PrometheusMetrics(CountingMetrics, Collector):
             ("script",),
             (((call,), each) for call, each in copied(self.calls).items()),
         )
-        yield from self._gauges()
-
-    def _gauges(self) -> Iterator[Metric]:
         readings = self.readings()
+        yield from self._election(readings)
+        yield from self._gauges(readings)
+
+    def _election(self, readings: list[Readings]) -> Iterator[Metric]:
+        yield _labelled("headrace_leader_terms_ended", "Terms of workers here as leader.", "reason", self.terms)
+        yield _labelled("headrace_leader_moves", "Changes of a leader to another lock.", "direction", self.moves)
+        yield _by_queue("headrace_leader_fenced", "Tokens of leaders that their fence refused.", self.fenced)
+        yield _histograms(
+            "headrace_leader_renew_duration_seconds",
+            "Time of a renewal of the lock that a worker leads with.",
+            ("queue", "backend"),
+            copied(self.renewals).items(),
+        )
+        leading: dict[str, Leading] = {}
+        for reading in readings:
+            for queue, found in reading.leading.items():
+                leading[queue] = max(found, leading.get(queue, found))
+        for name, text, value in _LEADING:
+            gauge = GaugeMetricFamily(name, text, labels=("queue",))
+            for queue, each in leading.items():
+                gauge.add_metric((queue,), value(each))
+            yield gauge
+
+    def _gauges(self, readings: list[Readings]) -> Iterator[Metric]:
         slots = GaugeMetricFamily("headrace_slots", "Places for handlers.", labels=("state",))
         busy = sum(each.busy for each in readings)
         slots.add_metric(("busy",), busy)
@@ -92,6 +120,13 @@ def _by_queue(name: str, text: str, counts: dict[str, int]) -> Metric:
     family = CounterMetricFamily(name, text, labels=("queue",))
     for queue, count in copied(counts).items():
         family.add_metric((queue,), count)
+    return family
+
+
+def _labelled(name: str, text: str, label: str, counts: dict[tuple[str, str], int]) -> Metric:
+    family = CounterMetricFamily(name, text, labels=("queue", label))
+    for values, count in copied(counts).items():
+        family.add_metric(values, count)
     return family
 
 

@@ -69,7 +69,9 @@ class TestQueue:
         defaults = {
             name: field.get_default(call_default_factory=True) for name, field in WorkerSettings.model_fields.items()
         }
-        self._settings = WorkerSettings(**{**defaults, "worker_id": "test", **worker, "queues": tuple(queues)})
+        self._settings = WorkerSettings(
+            **{**defaults, "worker_id": "test", "leader_backends": ("none",), **worker, "queues": tuple(queues)}
+        )
         self._change: asyncio.Future[None] | None = None
         self._worker: Worker | None = None
         self._working: asyncio.Task[Ending] | None = None

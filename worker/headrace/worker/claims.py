@@ -63,6 +63,7 @@ class Claims:
         on_lease: Callable[[int], None],
         on_alarm: Callable[[str, int], None],
         on_gone: Callable[[str], None],
+        epoch_of: Callable[[str], Callable[[], int | None]],
     ) -> None:
         self._worker = worker
         self._store = store
@@ -76,6 +77,7 @@ class Claims:
         self._on_lease = on_lease
         self._on_alarm = on_alarm
         self._on_gone = on_gone
+        self._epoch_of = epoch_of
         self._seq: Iterator[int] = count(1)
         self._reserved = 0
         self._doubtful = 0
@@ -264,7 +266,8 @@ class Claims:
             if self._leases.alone:
                 places = 0  # asked for before it was known that a job must run alone
             renew_after_ms = self._settings.heartbeat_for(lease_ms)
-            batch = Batch(outbox, claim.token, lease_ms, renew_after_ms, claim.now, taken_at)
+            epoch = self._epoch_of(outbox.ref.queue)
+            batch = Batch(outbox, claim.token, lease_ms, renew_after_ms, claim.now, taken_at, epoch)
             self._executor.accept(batch, claim, places=places)
             self._metrics.claimed(outbox.ref.queue, batch.open.values())
 

@@ -7,11 +7,13 @@ atomic, and a copy that is taken again if it collides with one.
 from __future__ import annotations
 
 from asyncio import Task
+from collections.abc import Callable
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 from headrace.context import Context
 from headrace.job import Job
+from headrace.leader_term import nobody_leads
 from headrace.stores.base import Claimed, Settled
 from headrace.topology import PartitionRef
 
@@ -46,7 +48,18 @@ class EndReason(IntEnum):
 class Batch:
     """The jobs of one claim call. ``held_until`` is the earliest end of their leases, on the monotonic clock."""
 
-    __slots__ = ("held_until", "lease_ms", "open", "outbox", "ref", "renew_at", "server_now", "taken_at", "token")
+    __slots__ = (
+        "held_until",
+        "leader_epoch",
+        "lease_ms",
+        "open",
+        "outbox",
+        "ref",
+        "renew_at",
+        "server_now",
+        "taken_at",
+        "token",
+    )
 
     def __init__(
         self,
@@ -56,8 +69,10 @@ class Batch:
         renew_after_ms: int,
         server_now: int,
         taken_at: float,
+        leader_epoch: Callable[[], int | None] = nobody_leads,
     ) -> None:
         self.ref: PartitionRef = outbox.ref
+        self.leader_epoch = leader_epoch
         self.token = token
         self.outbox = outbox
         self.lease_ms = lease_ms
@@ -121,6 +136,10 @@ class Execution(Context):
     def time_out_at(self, deadline: float) -> None:
         """Set the deadline, infinity for none."""
         self.deadline = self.check_at = deadline
+
+    def leader_epoch(self) -> int | None:
+        """See `headrace.context.Context.leader_epoch`."""
+        return self.batch.leader_epoch()
 
     def withdraw(self) -> None:
         """Let the handler see that its run is no longer wanted."""

@@ -13,9 +13,11 @@ from secrets import token_hex
 from typing import Any
 
 from headrace.app import App
+from headrace.election.tenure import Term
 from headrace.errors import HeadraceError, UnsupportedServer
 from headrace.stores.base import Store
 from headrace.worker.cancellation import cancel_all
+from headrace.worker.candidacies import Candidacies, led_queue
 from headrace.worker.claims import Claims
 from headrace.worker.execution import Executor
 from headrace.worker.failures import FailureLog
@@ -85,6 +87,7 @@ class Worker:
         self._stop_now = asyncio.Event()
         self._ended = asyncio.Event()
         self._ran = False
+        self._candidacies: Candidacies | None = None
         self.started = asyncio.Event()
         """Set once the worker claims."""
 
@@ -99,6 +102,14 @@ class Worker:
         if at_once or self._stop.is_set():
             self._stop_now.set()
         self._stop.set()
+
+    def is_leader(self, queue: str | None = None) -> bool:
+        """Return whether this worker leads ``queue`` (None: its only one) now. Any thread may ask.
+
+        Raises InvalidInput if the worker does not serve it.
+        """
+        name = led_queue(queue, self._settings.queues)
+        return self._candidacies is not None and self._candidacies.epoch_of(name)() is not None
 
     async def run(self, *, handle_signals: bool = False) -> Ending:
         """Work until `stop`. ``handle_signals``: SIGTERM and SIGINT ask for the end, a second one means at once.
@@ -176,6 +187,7 @@ class Worker:
             on_lease=keeper.note_lease,
             on_alarm=lambda queue, ms: timers[queue].due_in(ms),
             on_gone=lambda queue: timers[queue].reread(),
+            epoch_of=lambda queue: candidacies.epoch_of(queue),
         )
         settlements.on_confirmed = executor.notify_free
         self._claims, self._keeper, self._executor = claims, keeper, executor
@@ -203,6 +215,12 @@ class Worker:
             return Ending()
         executor.serve(self._app, lifespans.values, processes)
         await self._first_look(policies, reachability)
+        candidacies = Candidacies(
+            self._app, store, settings, self.identity, metrics, lambda queue: False, lambda queue: _no_duties
+        )
+        self._candidacies = candidacies
+        stack.push_async_callback(candidacies.stop)
+        candidacies.start()
         log.info(
             "worker %s runs %d handler(s) on %s, %d at a time",
             self.identity,
@@ -220,10 +238,12 @@ class Worker:
             await self._stop.wait()
         finally:
             # Also when run() is cancelled: then there is no grace.
+            handing_over = asyncio.create_task(candidacies.stop())
             winding_down = asyncio.create_task(
                 self._wind_down(claims, claiming, executor, settlements, lifespans, reporter, beside)
             )
             ending = await self._to_its_end(winding_down)
+            await handing_over
         return ending
 
     async def _before_stop(self, starting: Coroutine[Any, Any, None]) -> bool:
@@ -328,7 +348,8 @@ class Worker:
         if self._ended.is_set():
             return None
         slots = self._settings.concurrency
-        return Readings(slots, len(self._executor.running), time.monotonic() - self._claims.cycled_at)
+        leading = self._candidacies.leading() if self._candidacies is not None else {}
+        return Readings(slots, len(self._executor.running), time.monotonic() - self._claims.cycled_at, leading)
 
     # ---- health -----------------------------------------------------------------------------------------------------
 
@@ -346,12 +367,14 @@ class Worker:
                 # A handler that computes for minutes is no reason for a restart while its lease is worth something.
                 ok = self._keeper.holds_leases()
             ok = ok and (down or unkept < STALLED_SECONDS)
+            election = self._candidacies is None or self._candidacies.healthy()
             facts = {
                 "claim_cycle_age_seconds": idle,
                 "lease_cycle_age_seconds": unkept,
                 "loop_blocked_seconds": blocked,
             }
-            return Health(ok, {name: round(seconds, 1) for name, seconds in facts.items()})
+            rounded = {name: round(seconds, 1) for name, seconds in facts.items()}
+            return Health(ok and election, {**rounded, "election_healthy": election})
 
         def ready() -> Health:
             started, reachable, stopping = self.started.is_set(), reachability.ready(), self._stop.is_set()
@@ -364,6 +387,10 @@ class Worker:
         server = HealthServer(settings.health_address, settings.health_port, checks, pages)
         server.listen()
         return server
+
+
+async def _no_duties(term: Term) -> None:
+    await asyncio.Event().wait()
 
 
 def _open_metrics(settings: WorkerSettings) -> Metrics:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
@@ -11,12 +12,25 @@ if TYPE_CHECKING:
 Outcome = Literal["succeeded", "retried", "dead", "snoozed", "parked", "interrupted", "handed_back"]
 
 
+class Leading(NamedTuple):
+    """How a worker leads a queue; all 0: it does not. ``rank``: of its lock, 3 for lease, 2 for mongo, else 1."""
+
+    epoch: int = 0
+    rank: int = 0
+    valid_seconds: float = 0.0
+
+
 class Readings(NamedTuple):
-    """State of a worker now. ``cycle_age``: seconds since its claim loop last did what it should."""
+    """State of a worker now.
+
+    ``cycle_age``: seconds since its claim loop last did what it should. ``leading``: whether it leads each of its
+    queues.
+    """
 
     slots: int
     busy: int
     cycle_age: float
+    leading: Mapping[str, Leading] = MappingProxyType({})
 
 
 class Metrics(Protocol):
@@ -54,6 +68,22 @@ class Metrics(Protocol):
         """Count a call that the store did not answer."""
         ...
 
+    def leadership_renewed(self, queue: str, backend: str, seconds: float) -> None:
+        """Take the time of a renewal of the lock that this worker leads with. Called in the elector's thread."""
+        ...
+
+    def leader_moved(self, queue: str, direction: Literal["down", "up"]) -> None:
+        """Count a change of this leader to another lock of its chain. Called in the elector's thread."""
+        ...
+
+    def leader_fenced(self, queue: str) -> None:
+        """Count a token of this worker that the fence refused: another one leads. Called in the elector's thread."""
+        ...
+
+    def term_ended(self, queue: str, reason: str) -> None:
+        """Count the end of a term of this worker as leader. Called in the elector's thread."""
+        ...
+
 
 @runtime_checkable
 class Rendered(Protocol):
@@ -86,4 +116,16 @@ class NoMetrics:
         """Do nothing."""
 
     def store_unavailable(self) -> None:
+        """Do nothing."""
+
+    def leadership_renewed(self, queue: str, backend: str, seconds: float) -> None:
+        """Do nothing."""
+
+    def leader_moved(self, queue: str, direction: Literal["down", "up"]) -> None:
+        """Do nothing."""
+
+    def leader_fenced(self, queue: str) -> None:
+        """Do nothing."""
+
+    def term_ended(self, queue: str, reason: str) -> None:
         """Do nothing."""

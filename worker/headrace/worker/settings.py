@@ -14,8 +14,8 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource
 
-from headrace.connection import ConnectionSettings
 from headrace.job import DEFAULT_TIMEOUT_MS, MAX_TIMEOUT_MS
+from headrace.leadership.settings import LeaderSettings
 from headrace.retry import RetryPolicy
 from headrace.stores.base import MAX_CLAIM
 from headrace.topology import check_queue_name
@@ -25,7 +25,7 @@ UNCONFIRMED = 1000
 """Finished jobs whose acknowledgement may be on its way at the same time, unless max_in_flight says otherwise."""
 
 
-class WorkerSettings(ConnectionSettings):
+class WorkerSettings(LeaderSettings):
     """All knobs of a worker: what is given here wins over ``HEADRACE_<NAME>``, that over the file ``config``.
 
     ``HEADRACE_QUEUES`` has commas. The file is TOML, its table ``[worker]`` has keys as the fields here. A job's own
@@ -99,6 +99,7 @@ class WorkerSettings(ConnectionSettings):
                 f"max_in_flight {self.max_in_flight} is below concurrency {self.concurrency} + queue_buffer "
                 f"{self.queue_buffer}; set it to at least {slots}, or lower these"
             )
+        self.check_lease_names(self.queues)
         return self
 
     @property

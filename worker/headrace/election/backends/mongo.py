@@ -50,6 +50,16 @@ class MongoVersion:
     holder: str
 
 
+def check_url(url: str) -> Any:
+    """Return the parts of a URL. Raises InvalidInput, without the URL, which may hold a password."""
+    try:
+        return parse_uri(url)
+    except (InvalidURI, ConfigurationError, ValueError):
+        # Its text may quote the URL.
+        remedy = "use mongodb://[user:password@]host[:port][/database] with the password percent-encoded"
+        raise InvalidInput("mongo URL", "cannot be parsed", remedy) from None
+
+
 class MongoLock:
     """The document whose ``leader_key`` is ``name``.
 
@@ -59,23 +69,18 @@ class MongoLock:
 
     def __init__(self, url: str, name: str, *, call_timeout: float, database: str = "headrace") -> None:
         self.name = name
-        try:
-            parsed = parse_uri(url)
-            self._client: AsyncMongoClient[Document] = AsyncMongoClient(
-                url,
-                appname="headrace",
-                retryWrites=False,  # a repeated write cannot be told from a refused one
-                retryReads=False,
-                serverSelectionTimeoutMS=round(call_timeout * 1000),
-                connectTimeoutMS=round(call_timeout * 1000),
-                socketTimeoutMS=round(call_timeout * 1000),
-                maxPoolSize=2,
-                serverMonitoringMode="poll",  # streaming opens a second connection, which `close` may leave half made
-            )
-        except (InvalidURI, ConfigurationError, ValueError):
-            # Its text may quote the URL.
-            remedy = "use mongodb://[user:password@]host[:port][/database] with the password percent-encoded"
-            raise InvalidInput("mongo URL", "cannot be parsed", remedy) from None
+        parsed = check_url(url)
+        self._client: AsyncMongoClient[Document] = AsyncMongoClient(
+            url,
+            appname="headrace",
+            retryWrites=False,  # a repeated write cannot be told from a refused one
+            retryReads=False,
+            serverSelectionTimeoutMS=round(call_timeout * 1000),
+            connectTimeoutMS=round(call_timeout * 1000),
+            socketTimeoutMS=round(call_timeout * 1000),
+            maxPoolSize=2,
+            serverMonitoringMode="poll",  # streaming opens a second connection, which `close` may leave half made
+        )
         hosts = [host if port is None else f"{host}:{port}" for host, port in parsed["nodelist"]]
         self._where = f"mongo {','.join(hosts)}: lock {name!r}"
         self._collection: AsyncCollection[Document] = self._client[parsed["database"] or database].get_collection(

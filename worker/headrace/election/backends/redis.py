@@ -7,19 +7,18 @@ from typing import cast
 
 from headrace.election.errors import Conflict, Unavailable
 from headrace.election.record import Record, Version
-from headrace.election.redis_fence import normalised
+from headrace.election.redis_fence import Client, normalised
 from headrace.election.scripts import script
 from headrace.errors import HeadraceError
-from headrace.redis.client import RedisClient
 
 _FIELDS = (b"rv", b"holder", b"term", b"duration", b"seq", b"acquired", b"epoch")
 
 
 class RedisLock:
-    """A lock under the hash tag ``tag``. ``call_timeout``: seconds for a reply."""
+    """A lock under the hash tag ``tag``; ``client`` is closed with it."""
 
-    def __init__(self, url: str, tag: str, *, call_timeout: float) -> None:
-        self._client = RedisClient(url, call_timeout=call_timeout, connect_timeout=call_timeout)
+    def __init__(self, client: Client, tag: str) -> None:
+        self._client = client
         self._key = f"{{{tag}}}:lock".encode()
 
     async def read(self, timeout: float) -> tuple[Version, Record] | None:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from threading import RLock
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from headrace.stores.bounds import TOMBSTONE_TTL_MS
 from headrace.stores.memory.hints import QueueHints
@@ -54,6 +54,7 @@ class Data:
     graves: dict[str, tuple[int, Grave]] = field(default_factory=dict)
     hints: dict[str, QueueHints] = field(default_factory=dict)
     stats: dict[str, StoredStats] = field(default_factory=dict)
+    beside: dict[str, Any] = field(default_factory=dict)
     wakes: WakeLog = field(init=False)
 
     def __post_init__(self) -> None:

@@ -58,6 +58,11 @@ class QueueHints:
         self.given.discard(ref)
         self.due.pop(ref, None)
 
+    def remove(self, ref: PartitionRef) -> None:
+        """Forget everything about a partition."""
+        self.forget(ref)
+        self.parked.pop(ref, None)
+
     def tick(self, now: int) -> None:
         """Turn what is due into hints, and look again a little later, in case a hint is lost with its worker."""
         self.rearm = False

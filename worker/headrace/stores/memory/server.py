@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from headrace.stores.memory.access import MemoryAccess
+from headrace.stores.memory.beside import BesideQueue
 
 
 class MemoryServer(MemoryAccess):
     """Implements `headrace.stores.protocols.server.ServerSteps`."""
+
+    def beside(self, queue: str) -> BesideQueue:
+        """Return where the fence and the lock of the queue's leader lie."""
+        return BesideQueue(queue, self._data.beside, self._data.lock)
 
     async def close(self) -> None:
         """Do nothing: there are no connections."""

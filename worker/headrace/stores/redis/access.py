@@ -8,9 +8,9 @@ from typing import Any
 import msgpack
 
 from headrace.errors import InvalidInput, StoreUnavailable
+from headrace.redis.by_url import open_client
 from headrace.redis.client import Argument, RedisClient
 from headrace.redis.cluster import ClusterClient
-from headrace.redis.urls import CLUSTER_SCHEMES
 from headrace.stores.bounds import TOMBSTONE_TTL_MS
 from headrace.stores.redis.hints import ClusterHints
 from headrace.stores.redis.keys import Keys
@@ -32,15 +32,9 @@ class RedisAccess:
             raise InvalidInput("prefix", f"{prefix!r} cannot be used", "use text without '{', '}', ':' and spaces")
         self._url = url
         self._prefix = prefix
-        self._client: RedisClient | ClusterClient
-        self._hints: ClusterHints | None = None
-        if url.partition("://")[0] in CLUSTER_SCHEMES:
-            self._keys = Keys(prefix, hinted=False)
-            self._client = ClusterClient(url)
-            self._hints = ClusterHints(self._client, self._keys)
-        else:
-            self._keys = Keys(prefix)
-            self._client = RedisClient(url)
+        self._client = open_client(url)
+        self._keys = Keys(prefix, hinted=isinstance(self._client, RedisClient))
+        self._hints = ClusterHints(self._client, self._keys) if isinstance(self._client, ClusterClient) else None
 
     async def _hint(self, ref: PartitionRef, *, ready: int = 0, due: int = -1) -> None:
         """Give the hints that the script could not give. They are hints: what the script did stands without them."""

@@ -101,9 +101,13 @@ class Keys:
         """The stream that names queues which were woken."""
         return f"{{{self._prefix}}}:{WAKES}".encode()
 
+    def tag(self, queue: str) -> str:
+        """Return the hash tag of the queue's own keys, e.g. ``headrace:emails``."""
+        return f"{self._prefix}:{queue}"
+
     def queue(self, queue: str, name: str) -> bytes:
         """Return the queue's key ``name``, e.g. ``{headrace:emails}:hot``."""
-        return f"{{{self._prefix}:{queue}}}:{name}".encode()
+        return f"{{{self.tag(queue)}}}:{name}".encode()
 
     def partition(self, ref: PartitionRef, name: str) -> bytes:
         """Return the partition's key ``name``, e.g. ``{headrace:emails:1:0}:jobs``."""

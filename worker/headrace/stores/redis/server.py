@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from headrace.stores.redis.access import RedisAccess
+from headrace.stores.redis.beside import BesideQueue
 
 
 class RedisServer(RedisAccess):
@@ -11,6 +12,10 @@ class RedisServer(RedisAccess):
     async def close(self) -> None:
         """Close the connections. Idempotent."""
         await self._client.close()
+
+    def beside(self, queue: str) -> BesideQueue:
+        """Return where the fence and the lock of the queue's leader lie."""
+        return BesideQueue(self._keys.tag(queue), self._client.server, self._url)
 
     async def check(self) -> None:
         """Prove that the server answers and is new enough; raise StoreUnavailable or UnsupportedServer."""

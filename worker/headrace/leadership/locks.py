@@ -1,0 +1,141 @@
+"""The locks and the fence that a worker campaigns with for one queue, opened in the elector's own event loop."""
+
+from __future__ import annotations
+
+import importlib
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from headrace.election.backends.memory import MemoryLock
+from headrace.election.backends.redis import RedisLock
+from headrace.election.fence import Fence
+from headrace.election.memory_fence import FenceState, Listeners, MemoryFence
+from headrace.election.record import RankedLock
+from headrace.election.redis_fence import RedisFence
+from headrace.election.timings import Timings
+from headrace.errors import InvalidInput
+from headrace.leadership.following import FollowingClient
+from headrace.leadership.settings import Backend, LeaderSettings
+from headrace.stores.base import Store
+from headrace.stores.memory.beside import BesideQueue as BesideMemory
+from headrace.stores.redis.beside import BesideQueue as BesideRedis
+
+Beside = BesideRedis | BesideMemory
+Place = Callable[[], Beside]
+"""Says where the fence of a queue lies now; always in the same kind of store, under the same tag."""
+RANKS: Mapping[str, int] = {"lease": 3, "mongo": 2, "redis": 1, "memory": 1}
+_LABEL = "app.kubernetes.io/"
+
+
+def beside(store: Store, queue: str) -> Place | None:
+    """Return what says where the queue's fence lies; None: this store has no such place, so nobody leads its queues."""
+    find = getattr(store, "beside", None)
+    if find is None or not isinstance(find(queue), Beside):
+        return None
+    return lambda: cast(Beside, find(queue))
+
+
+def chain(settings: LeaderSettings, place: Beside) -> tuple[Backend, ...]:
+    """Return the backends to campaign with, highest first; empty: none."""
+    backends = settings.leader_backends or (_own(place),)
+    return () if backends == ("none",) else backends
+
+
+def check(settings: LeaderSettings, place: Beside) -> None:
+    """Raise InvalidInput if a lock that the settings name cannot be used in this process, or for this store."""
+    backends, own = chain(settings, place), _own(place)
+    other: Backend = "memory" if own == "redis" else "redis"
+    if other in backends:
+        raise InvalidInput("leader_backends", f"names {other}, but the store is {own}", f"name {own} instead")
+    for backend, (package, extra) in _NEEDS.items():
+        if backend not in backends:
+            continue
+        try:
+            importlib.import_module(package)
+        except ModuleNotFoundError as error:
+            raise InvalidInput(
+                "leader_backends", f"names {backend}, which needs {error.name}", f"install headrace[{extra}]"
+            ) from None
+    if "mongo" in backends:
+        from headrace.election.backends.mongo import check_url
+
+        check_url(settings.mongo_url())
+
+
+def _own(place: Beside) -> Backend:
+    return "redis" if isinstance(place, BesideRedis) else "memory"
+
+
+_NEEDS: Mapping[Backend, tuple[str, str]] = {"lease": ("kubernetes", "kubernetes"), "mongo": ("pymongo", "mongo")}
+"""Package and extra of the backends that need one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """Locks, highest first, and the fence; they belong to the event loop that they are used in first."""
+
+    locks: tuple[RankedLock, ...]
+    fence: Fence
+
+
+def open_locks(settings: LeaderSettings, place: Place, queue: str, timings: Timings) -> Opened:
+    """Open what `chain` names for one queue, after `check`. No connection is made yet.
+
+    ``place`` is asked again and again: where the queue is may change.
+    """
+    here = place()
+    makers: dict[Backend, Callable[[], Any]] = {
+        "lease": lambda: _lease(settings, here, queue),
+        "mongo": lambda: _mongo(settings, here, timings),
+        "redis": lambda: RedisLock(_client(place, timings.call_timeout), here.tag),
+        "memory": lambda: _shared(here)[0],
+    }
+    locks = tuple(
+        # The API server is asked for long before it is trusted again; the others come back when they answer.
+        RankedLock(backend, RANKS[backend], makers[backend](), hold_down=backend == "lease")
+        for backend in chain(settings, here)
+    )
+    return Opened(locks, open_fence(place, timings.call_timeout))
+
+
+def open_fence(place: Place, call_timeout: float) -> Fence:
+    """Open the fence of a queue."""
+    here = place()
+    if isinstance(here, BesideRedis):
+        return RedisFence(_client(place, call_timeout), here.tag)
+    _, state, listeners = _shared(here)
+    return MemoryFence(state, listeners)
+
+
+def _client(place: Place, call_timeout: float) -> FollowingClient:
+    return FollowingClient(cast(Callable[[], BesideRedis], place), call_timeout)
+
+
+def _shared(place: Beside) -> tuple[MemoryLock, FenceState, Listeners]:
+    """Return what all workers in this process share; a fence of its own clock, whatever clock its store has."""
+    return cast(BesideMemory, place).shared(
+        lambda: (MemoryLock(place.tag), FenceState(lambda: time.monotonic_ns() // 1_000_000), Listeners())
+    )
+
+
+def _lease(settings: LeaderSettings, place: Beside, queue: str) -> Any:
+    from headrace.election.backends.lease import LeaseLock
+
+    labels = {
+        f"{_LABEL}name": "headrace-worker",
+        f"{_LABEL}component": "leader-election",
+        f"{_LABEL}part-of": "headrace",
+    }
+    server = place.server if isinstance(place, BesideRedis) else ""
+    name = settings.lease_name(queue, place.tag, server)
+    return LeaseLock(
+        name, settings.leader_lease_namespace, labels=labels, annotations={"headrace.dev/queue-name": queue}
+    )
+
+
+def _mongo(settings: LeaderSettings, place: Beside, timings: Timings) -> Any:
+    from headrace.election.backends.mongo import MongoLock
+
+    return MongoLock(settings.mongo_url(), place.tag, call_timeout=timings.call_timeout)
