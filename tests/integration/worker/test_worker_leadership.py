@@ -13,7 +13,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from headrace import App, Context, InvalidInput, LeaderTerm, Store
+from headrace import App, BatchContext, Context, InvalidInput, LeaderTerm, Store
 from headrace.stores.redis import RedisStore
 from headrace.worker.metrics import Readings
 from tests.cluster.guard import Guard
@@ -87,14 +87,20 @@ async def test_L1_of_many_workers_one_leads_and_its_handlers_know(store: Store) 
     async def job(ctx: Context, payload: Any) -> None:
         seen.append((ctx.is_leader(), ctx.leader_epoch()))
 
+    @app.batch_handler("many")
+    async def many(ctx: BatchContext, payloads: list[Any]) -> None:
+        seen.append((ctx.is_leader(), ctx.leader_epoch()))
+
     async with working(app, store, **FAST) as running:
         await eventually(lambda: running.worker.is_leader(QUEUE))
         await put(producer, "job", [None])
         await eventually(lambda: seen)
+        await put(producer, "many", [None])
+        await eventually(lambda: len(seen) == 2)
     async with working(app, store, leader_backends="none"):
         await put(producer, "job", [None])
-        await eventually(lambda: len(seen) == 2)
-    assert seen == [(True, 2), (False, None)]
+        await eventually(lambda: len(seen) == 3)
+    assert seen == [(True, 2), (True, 2), (False, None)]
 
 
 async def test_LE10_LE16_a_leader_that_stops_hands_over_before_its_handlers_have_ended(store: Store) -> None:

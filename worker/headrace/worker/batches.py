@@ -50,6 +50,10 @@ class Group(Execution, BatchContext):
         """The runs of the jobs that the handler is given."""
         return self._runs
 
+    def leader_epoch(self) -> int | None:
+        """See `headrace.context.Context.leader_epoch`."""
+        return self._members[0].leader_epoch()
+
     @property
     def was_told(self) -> bool:
         """Whether the handler knows that it is no longer wanted; it may have asked any of its runs."""
