@@ -7,9 +7,9 @@ import inspect
 
 from headrace.deletion import delete_queue
 from headrace.lifecycle import complete, configure, promote
-from headrace.settings import QueueSettings
+from headrace.settings import QueueSettings, Retention
 from headrace.statistics import summarise
-from headrace.stores.base import Moved, Settled, Store, Unknown
+from headrace.stores.base import Moved, Settled, Store, Success, Unknown
 from headrace.stores.redis.keys import Keys
 from headrace.topology import PartitionRef
 from tests.conformance.actors import Gate
@@ -54,7 +54,15 @@ async def life_of_jobs(store: Store, at: PartitionRef) -> None:
     assert sorted(again.jobs) == sorted(claim.jobs)
     leases = dict(zip(("done", "failed", "released", "parked", "buried", "lost"), settled(claim), strict=True))
     assert await store.renew(at, list(leases.values()), LONG_MS) == []
-    assert await store.ack(at, [leases["done"]]) == []
+    assert [each and each.state for each in (await store.statuses(at, [job.key[1:] for job in jobs])).live] == [
+        "leased"
+    ] * 6
+    described = await store.describe(at, jobs[0].key[1:])
+    assert described is not None
+    assert described.live.worker == worker.name
+    assert await store.ack(at, [leases["done"]], [Success("send", 0)]) == []
+    assert [len(batch.jobs) for batch in await store.finished(at)] == [1]
+    assert (await store.find_finished(at, [jobs[0].key[1:]])).jobs.keys() == {jobs[0].key[1:]}
     assert await store.fail(at, failures(claim, 0)[1:2]) == []
     assert await store.release(at, releases(claim)[2:3]) == []
     unknown = [Unknown(*leases[name], kind) for name, kind in (("parked", "x"), ("buried", "y"))]
@@ -64,6 +72,8 @@ async def life_of_jobs(store: Store, at: PartitionRef) -> None:
     assert await store.unpark(at, ["x"]) == 1
     assert await store.bury_parked(at, "y") == 1
     letters = await store.dead_letters(at)
+    assert (await store.find_dead(at, [letters[0].stored_id])).letters == {letters[0].stored_id: letters[0]}
+    assert await store.trim(at) == (0, 0)
     assert await store.remove_dead(at, [letter.letter for letter in letters]) == 1
     assert await store.renew(at, [leases["lost"]], 1) == []
     ran: list[str] = []
@@ -88,7 +98,7 @@ async def test_QE1_QE5_every_step_works_in_every_partition(store: Store, advance
     through = gate.store
     assert await through.read_marker() is None
     await through.write_marker("data")
-    topology = await promote(through, QUEUE, 1, PARTITIONS)
+    topology = await promote(through, QUEUE, 1, PARTITIONS, settings=QueueSettings(retention=Retention()))
     living = asyncio.gather(*(life_of_jobs(through, at) for at in topology.refs(1)))
     while not living.done():  # for memory, whose time passes when told
         await advance(2)

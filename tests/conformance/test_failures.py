@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from headrace.retry import RetryPolicy, decide
-from headrace.stores.base import HISTORY_ENTRIES, Failure, Store
+from headrace.settings import DEFAULT_HISTORY_ENTRIES as HISTORY_ENTRIES
+from headrace.stores.base import Failure, Store
 from tests.conformance.conftest import Advance
 from tests.conformance.steps import (
     LONG_MS,

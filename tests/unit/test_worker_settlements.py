@@ -10,7 +10,7 @@ from typing import Any
 from headrace import Context
 from headrace.handler import Handler
 from headrace.job import Job
-from headrace.stores.base import Settled
+from headrace.stores.base import Settled, Success
 from headrace.stores.memory import MemoryStore
 from headrace.topology import PartitionRef
 from headrace.worker.failures import FailureLog
@@ -27,7 +27,7 @@ class Confirming(MemoryStore):
         super().__init__()
         self.may = asyncio.Event()
 
-    async def ack(self, ref: PartitionRef, acks: Sequence[Settled]) -> list[int]:
+    async def ack(self, ref: PartitionRef, acks: Sequence[Settled], successes: Sequence[Success] = ()) -> list[int]:
         await self.may.wait()
         return []
 

@@ -15,6 +15,36 @@ from headrace.job import MAX_TIMEOUT_MS
 from headrace.retry import RetryPolicy
 
 DEFAULT_CRASH_LIMIT = 3
+DEFAULT_HISTORY_ENTRIES = 20
+MAX_HISTORY_ENTRIES = 200
+
+
+class Retention(BaseModel):
+    """What is kept of jobs that have ended, over all partitions; each keeps its part, at least one.
+
+    Without it no finished job is kept, dead letters are kept until somebody deletes them, and a job's history has 20
+    entries.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    done_seconds: int = Field(3600, ge=1, le=366 * 24 * 3600, description="How long finished jobs are kept.")
+    done_count: int = Field(
+        1000,
+        ge=0,
+        le=100_000_000,
+        description="Newest finished jobs that are kept; 0: none is, and nothing is written.",
+    )
+    done_bytes: int = Field(64 << 20, ge=1024, le=1 << 40, description="Bytes that finished jobs may take.")
+    dead_count: int = Field(
+        10_000, ge=1, le=100_000_000, description="Dead letters that are kept; beyond it the oldest ones are dropped."
+    )
+    history_entries: int = Field(
+        DEFAULT_HISTORY_ENTRIES,
+        ge=0,
+        le=MAX_HISTORY_ENTRIES,
+        description="Newest events that are kept of a job: failures, lost leases, interruptions.",
+    )
 
 
 class QueueSettings(BaseModel):
@@ -35,20 +65,42 @@ class QueueSettings(BaseModel):
     rate_per_second: float | None = Field(None, gt=0, le=1e9, description="Jobs started per second at most.")
     max_in_flight: int | None = Field(None, ge=1, description="Jobs leased at the same time at most.")
     max_length: int | None = Field(None, ge=1, description="Live jobs at most; enqueue is refused above it.")
+    retention: Retention | None = Field(
+        None, description="What is kept of ended jobs; unset: no finished ones, all dead letters."
+    )
 
     def retry_or(self, default: RetryPolicy | None) -> RetryPolicy:
         """Return the queue's retry policy, else ``default``, else the policy in code (3 retries, exponential)."""
         return self.retry or default or RetryPolicy()
 
+    @property
+    def keeps_finished(self) -> bool:
+        """Whether finished jobs are kept for a while."""
+        return self.retention is not None and self.retention.done_count > 0
+
+
+class Keep(NamedTuple):
+    """Finished jobs that one partition keeps: the newest ``jobs`` of them, ``bytes`` at most, for ``ms``."""
+
+    jobs: int
+    bytes: int
+    ms: int
+
 
 class PartitionLimits(NamedTuple):
-    """What one partition enforces by itself. None: no limit."""
+    """What one partition enforces by itself. None: no limit.
+
+    ``dead``: dead letters; ``history``: events of a job; ``finished``: what is kept of finished jobs, None for nothing.
+    """
 
     hold: Literal["", "claim", "enqueue"]
     rate: float | None
     in_flight: int | None
     length: int | None
     crashes: int
+    dead: int | None
+    history: int
+    finished: Keep | None
 
 
 def partition_limits(settings: QueueSettings, partitions: int) -> PartitionLimits:
@@ -57,14 +109,22 @@ def partition_limits(settings: QueueSettings, partitions: int) -> PartitionLimit
     While two versions are consumed each of them has the full limit, so the queue as a whole may reach twice that.
     """
     hold: dict[str, Literal["", "claim", "enqueue"]] = {"none": "", "hold": "claim", "hold_and_drain": "enqueue"}
-    in_flight, length = (
+    retention = settings.retention
+    in_flight, length, dead = (
         None if limit is None else math.ceil(limit / partitions)
-        for limit in (settings.max_in_flight, settings.max_length)
+        for limit in (settings.max_in_flight, settings.max_length, retention.dead_count if retention else None)
     )
+    finished = None
+    if retention is not None and settings.keeps_finished:
+        jobs, size = (math.ceil(limit / partitions) for limit in (retention.done_count, retention.done_bytes))
+        finished = Keep(jobs, size, retention.done_seconds * 1000)
     return PartitionLimits(
         hold[settings.stop],
         None if settings.rate_per_second is None else settings.rate_per_second / partitions,
         in_flight,
         length,
         settings.crash_limit or DEFAULT_CRASH_LIMIT,
+        dead,
+        retention.history_entries if retention else DEFAULT_HISTORY_ENTRIES,
+        finished,
     )

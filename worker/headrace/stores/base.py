@@ -17,13 +17,14 @@ from typing import Protocol
 
 from headrace.stores.bounds import (
     GRAVE_TTL_MS,
-    HISTORY_ENTRIES,
     HORIZONS,
     MAX_BATCH,
     MAX_CLAIM,
     MAX_CLAIM_BYTES,
     MAX_PROMOTE,
     MAX_RECOVER,
+    MAX_RESULT_BYTES,
+    MAX_RESULTS_BYTES,
     MAX_UNPARK,
     NONCE_TTL_MS,
     RECHECK_MS,
@@ -33,8 +34,17 @@ from headrace.stores.bounds import (
     check_limit,
     check_page,
 )
-from headrace.stores.protocols.dead_letters import DeadLetter, DeadLetterSteps
+from headrace.stores.protocols.dead_letters import DeadLetter, DeadLetterSteps, FoundDead
 from headrace.stores.protocols.deletion import DeletionSteps
+from headrace.stores.protocols.finished import (
+    FinishedBatch,
+    FinishedJob,
+    FinishedSteps,
+    FoundFinished,
+    Success,
+    Trimmed,
+)
+from headrace.stores.protocols.inquiry import Described, InquirySteps, Live, LiveState, Statuses
 from headrace.stores.protocols.parking import ParkingSteps, Unknown, no_worker_knows
 from headrace.stores.protocols.producing import LANE, Accepted, Moved, NewJob, ProducingSteps
 from headrace.stores.protocols.server import ServerSteps
@@ -47,7 +57,6 @@ from headrace.stores.protocols.working import Claim, Claimed, Failure, Release, 
 __all__ = [
     "COUNTERS",
     "GRAVE_TTL_MS",
-    "HISTORY_ENTRIES",
     "HORIZONS",
     "LANE",
     "MAX_BATCH",
@@ -55,6 +64,8 @@ __all__ = [
     "MAX_CLAIM_BYTES",
     "MAX_PROMOTE",
     "MAX_RECOVER",
+    "MAX_RESULTS_BYTES",
+    "MAX_RESULT_BYTES",
     "MAX_UNPARK",
     "NONCE_TTL_MS",
     "RECHECK_MS",
@@ -67,9 +78,16 @@ __all__ = [
     "Counts",
     "DeadLetter",
     "Depth",
+    "Described",
     "Failure",
+    "FinishedBatch",
+    "FinishedJob",
+    "FoundDead",
+    "FoundFinished",
     "Glance",
     "Growth",
+    "Live",
+    "LiveState",
     "Moved",
     "Nap",
     "NewJob",
@@ -77,8 +95,11 @@ __all__ = [
     "Release",
     "Settled",
     "Statistics",
+    "Statuses",
     "Store",
+    "Success",
     "Survey",
+    "Trimmed",
     "Unknown",
     "Wakes",
     "check_batch",
@@ -95,6 +116,8 @@ class Store(
     WorkingSteps,
     ParkingSteps,
     DeadLetterSteps,
+    FinishedSteps,
+    InquirySteps,
     StatisticsSteps,
     WakingSteps,
     SleepingSteps,

@@ -13,7 +13,6 @@ MAX_BATCH = 1000
 MAX_RECOVER = 100
 MAX_PROMOTE = 1000
 MAX_UNPARK = 1000
-HISTORY_ENTRIES = 20
 NONCE_TTL_MS = 10_000
 TOMBSTONE_TTL_MS = 7 * 24 * 3600 * 1000
 GRAVE_TTL_MS = TOMBSTONE_TTL_MS + 24 * 3600 * 1000
@@ -24,6 +23,10 @@ ROOM_MS = 10_000
 """A worker that makes room for a job that runs alone has to say so within this time, or another one is asked."""
 RECHECK_MS = 2000
 """A partition with ready jobs is hinted again after this time, whatever happened to the first hint."""
+MAX_RESULT_BYTES = 64 << 10
+"""A result that is larger is not kept."""
+MAX_RESULTS_BYTES = 256 << 10
+"""Results in one acknowledging call at most."""
 HORIZONS = (10, 30, 60, 300, 900, 3600)
 """Seconds within which statistics tell how many delayed jobs become due."""
 
@@ -32,6 +35,17 @@ def check_batch(batch: Sequence[object]) -> None:
     """Raise InvalidInput if one call is given more than MAX_BATCH elements."""
     if len(batch) > MAX_BATCH:
         raise InvalidInput("batch", f"has {len(batch)} elements", f"send at most {MAX_BATCH} in one call")
+
+
+def check_acks(acks: Sequence[object], successes: Sequence[tuple[object, object, bytes]]) -> None:
+    """Raise InvalidInput if there are too many, or too much is to be kept of them."""
+    check_batch(acks)
+    if successes and len(successes) != len(acks):
+        raise InvalidInput("successes", f"has {len(successes)} elements", f"tell all of the {len(acks)} jobs or none")
+    if (size := sum(len(result) for _, _, result in successes)) > MAX_RESULTS_BYTES:
+        raise InvalidInput(
+            "successes", f"hold {size} bytes of results", f"send at most {MAX_RESULTS_BYTES} in one call"
+        )
 
 
 def check_limit(limit: int) -> None:

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from headrace.envelope import decode_record
 from headrace.job import Job
-from headrace.stores.base import Claim, Claimed, Failure, Release, Settled, Unknown
+from headrace.stores.base import Claim, Claimed, Failure, Release, Settled, Success, Unknown
 from headrace.stores.memory import MemoryStore
 from headrace.topology import PartitionRef
 from headrace.worker.metrics import Outcome
@@ -169,9 +169,12 @@ class RecordingStore(GatedStore):
         *,
         suspects: int = 1,
         alone: bool = False,
+        successes: Sequence[Success] = (),
     ) -> Claim:
         """Claim, and note what was acknowledged and what begins."""
-        claim = await super().claim(ref, worker, seq, limit, lease_ms, acks, suspects=suspects, alone=alone)
+        claim = await super().claim(
+            ref, worker, seq, limit, lease_ms, acks, suspects=suspects, alone=alone, successes=successes
+        )
         if acks:
             self._end(acks, claim.refused, lambda _: ("succeeded", ""))
         at = self._clock.now
@@ -182,9 +185,9 @@ class RecordingStore(GatedStore):
             self._changed()
         return claim
 
-    async def ack(self, ref: PartitionRef, acks: Sequence[Settled]) -> list[int]:
+    async def ack(self, ref: PartitionRef, acks: Sequence[Settled], successes: Sequence[Success] = ()) -> list[int]:
         """Acknowledge, and note it."""
-        refused = await super().ack(ref, acks)
+        refused = await super().ack(ref, acks, successes)
         self._end(acks, refused, lambda _: ("succeeded", ""))
         return refused
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from headrace.stores.bounds import check_batch, check_page
 from headrace.stores.memory.access import MemoryAccess
-from headrace.stores.protocols.dead_letters import DeadLetter
+from headrace.stores.protocols.dead_letters import DeadLetter, FoundDead
 from headrace.topology import PartitionRef
 
 
@@ -21,6 +21,15 @@ class MemoryDeadLetters(MemoryAccess):
         with self._data.lock:
             partition = self._data.partitions.get(ref)
             return partition.dead.page(after, limit) if partition else []
+
+    async def find_dead(
+        self, ref: PartitionRef, ids: Sequence[bytes], *, since: int = 0, go_on: tuple[int, int] | None = None
+    ) -> FoundDead:
+        """Look for the newest dead letter of each stored id, among those that died at ``since`` ms or later."""
+        check_batch(ids)
+        with self._data.lock:
+            partition = self._data.partitions.get(ref)
+            return FoundDead(partition.dead.find(ids, since) if partition else {}, None)
 
     async def remove_dead(self, ref: PartitionRef, letters: Sequence[bytes]) -> int:
         """Remove dead letters; the number of those that were there."""

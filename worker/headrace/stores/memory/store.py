@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from headrace.stores.memory.dead_letters import MemoryDeadLetters
 from headrace.stores.memory.deletion import MemoryDeletion
+from headrace.stores.memory.finished import MemoryFinished
+from headrace.stores.memory.inquiry import MemoryInquiry
 from headrace.stores.memory.parking import MemoryParking
 from headrace.stores.memory.producing import MemoryProducing
 from headrace.stores.memory.server import MemoryServer
@@ -21,6 +23,8 @@ class MemoryStore(
     MemoryWorking,
     MemoryParking,
     MemoryDeadLetters,
+    MemoryFinished,
+    MemoryInquiry,
     MemoryStatistics,
     MemoryWaking,
     MemorySleeping,

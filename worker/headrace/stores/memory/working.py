@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace.stores.bounds import check_batch, check_limit
+from headrace.stores.bounds import check_acks, check_batch, check_limit
 from headrace.stores.memory.access import MemoryAccess
+from headrace.stores.protocols.finished import Success
 from headrace.stores.protocols.working import Claim, Failure, Release, Settled, token_of
 from headrace.topology import PartitionRef
 
@@ -24,10 +25,11 @@ class MemoryWorking(MemoryAccess):
         *,
         suspects: int = 1,
         alone: bool = False,
+        successes: Sequence[Success] = (),
     ) -> Claim:
         """Acknowledge, recover expired leases, promote what is due, and lease up to ``limit`` ready jobs."""
         check_limit(limit)
-        check_batch(acks)
+        check_acks(acks, successes)
         token = token_of(worker, seq)
         with self._data.lock:
             hints = self._data.queue(ref.queue)
@@ -36,7 +38,7 @@ class MemoryWorking(MemoryAccess):
                 hints.forget(ref)
                 return Claim(token, refused=list(range(len(acks))), gone=True)
             now = self._data.now()
-            refused = partition.ack(acks)
+            refused = partition.ack(acks, successes, now)
             partition.recover(now)
             partition.promote_due(now)
             jobs, more, next_due, room = partition.claim(
@@ -60,13 +62,13 @@ class MemoryWorking(MemoryAccess):
             now = self._data.now()
             return Claim(token, partition.resume(token, now + lease_ms, now), now=now)
 
-    async def ack(self, ref: PartitionRef, acks: Sequence[Settled]) -> list[int]:
+    async def ack(self, ref: PartitionRef, acks: Sequence[Settled], successes: Sequence[Success] = ()) -> list[int]:
         """Remove finished jobs; the indexes that were not leased under their token."""
-        check_batch(acks)
+        check_acks(acks, successes)
         with self._data.lock:
             if (partition := self._live(ref)) is None:
                 return list(range(len(acks)))
-            refused = partition.ack(acks)
+            refused = partition.ack(acks, successes, self._data.now())
             self._hint_news(ref, partition, self._data.now())
             return refused
 

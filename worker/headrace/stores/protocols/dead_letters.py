@@ -27,6 +27,13 @@ class DeadLetter(NamedTuple):
         return self.died_at, self.letter
 
 
+class FoundDead(NamedTuple):
+    """``letters``: by stored id; ``go_on``: with what to call again, None at the end."""
+
+    letters: dict[bytes, DeadLetter]
+    go_on: tuple[int, int] | None
+
+
 class DeadLetterSteps(Protocol):
     """Steps on dead letters."""
 
@@ -36,6 +43,15 @@ class DeadLetterSteps(Protocol):
         """Return at most ``limit`` (<= 1,000) dead letters, oldest first, beginning after one that was seen.
 
         An empty page is the end.
+        """
+        ...
+
+    async def find_dead(
+        self, ref: PartitionRef, ids: Sequence[bytes], *, since: int = 0, go_on: tuple[int, int] | None = None
+    ) -> FoundDead:
+        """Look for the newest dead letter of each stored id (<= 1,000), among those that died at ``since`` ms or later.
+
+        Looks at at most 2,000 letters, newest first, and says where to go on.
         """
         ...
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+from headrace.stores.protocols.finished import Success
 from headrace.topology import PartitionRef
 
 
@@ -86,6 +87,7 @@ class WorkingSteps(Protocol):
         *,
         suspects: int = 1,
         alone: bool = False,
+        successes: Sequence[Success] = (),
     ) -> Claim:
         """Acknowledge ``acks``, recover expired leases, promote due jobs, and lease up to ``limit`` ready jobs.
 
@@ -93,6 +95,7 @@ class WorkingSteps(Protocol):
         ``suspects``: how many suspects (jobs whose lease was lost before) may be among them. ``alone``: this worker
         runs nothing else, and will not as long as it runs a job that must run alone (a suspect that was lost again);
         then it gets that one if there is one, and nothing beside it.
+        ``successes``: see `ack`.
         """
         ...
 
@@ -103,8 +106,12 @@ class WorkingSteps(Protocol):
         """
         ...
 
-    async def ack(self, ref: PartitionRef, acks: Sequence[Settled]) -> list[int]:
-        """Remove finished jobs. Returns the indexes that were not leased under their token."""
+    async def ack(self, ref: PartitionRef, acks: Sequence[Settled], successes: Sequence[Success] = ()) -> list[int]:
+        """Remove finished jobs. Returns the indexes that were not leased under their token.
+
+        ``successes``: what is to be kept of each of them if the queue keeps finished jobs, none or as many as ``acks``,
+        with 256 KiB of results at most. The acks are one worker's.
+        """
         ...
 
     async def fail(self, ref: PartitionRef, failures: Sequence[Failure]) -> list[int]:

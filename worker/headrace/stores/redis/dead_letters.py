@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headrace.stores.bounds import check_batch, check_page
-from headrace.stores.protocols.dead_letters import DeadLetter
+from headrace.stores.protocols.dead_letters import DeadLetter, FoundDead
 from headrace.stores.redis.access import RedisAccess, pack
 from headrace.topology import PartitionRef
 
@@ -29,6 +29,19 @@ class RedisDeadLetters(RedisAccess):
             if fresh or not page:
                 return fresh
             after = page[-1]
+
+    async def find_dead(
+        self, ref: PartitionRef, ids: Sequence[bytes], *, since: int = 0, go_on: tuple[int, int] | None = None
+    ) -> FoundDead:
+        """Look for the newest dead letter of each stored id, among those that died at ``since`` ms or later."""
+        check_batch(ids)
+        at, skip, rows = await self._run("find_dead", ref, *(go_on or ("", 0)), since, *ids)
+        flat = iter(rows)
+        letters = [
+            DeadLetter(letter, int(float(died)), record, changes)
+            for letter, died, record, changes in zip(flat, flat, flat, flat, strict=True)
+        ]
+        return FoundDead({letter.stored_id: letter for letter in letters}, (int(at), int(skip)) if at else None)
 
     async def remove_dead(self, ref: PartitionRef, letters: Sequence[bytes]) -> int:
         """Remove dead letters; the number of those that were there."""

@@ -13,7 +13,7 @@ from headrace.topology import PartitionRef
 
 PARTITION_KEYS: Final = (
     "meta", "r0", "r1", "r2", "scheduled", "retry", "leased", "lease", "jobs", "mut", "park", "moving", "arrived",
-    "seen", "dead", "letters", "suspects", "alone",
+    "seen", "dead", "letters", "suspects", "alone", "done",
 )  # fmt: skip
 
 COUNTED: Final = (
@@ -26,10 +26,10 @@ SCRIPT_KEYS: Final[dict[str, tuple[str, ...]]] = {
     "probe": ("meta", "jobs", "moving", "seen"),
     "claim": (
         "meta", "r0", "r1", "r2", "scheduled", "retry", "leased", "lease", "jobs", "mut", "seen", "suspects", "alone",
-        "dead", "letters",
+        "dead", "letters", "done",
     ),
     "resume": ("meta", "leased", "lease", "jobs", "mut", "seen"),
-    "ack": ("meta", "r0", "r1", "r2", "leased", "lease", "jobs", "mut"),
+    "ack": ("meta", "r0", "r1", "r2", "leased", "lease", "jobs", "mut", "done"),
     "fail": ("meta", "r0", "r1", "r2", "retry", "leased", "lease", "jobs", "mut", "dead", "letters"),
     "release": ("meta", "r0", "r1", "r2", "retry", "leased", "lease", "mut", "suspects", "alone"),
     "renew": ("meta", "leased", "lease"),
@@ -41,6 +41,12 @@ SCRIPT_KEYS: Final[dict[str, tuple[str, ...]]] = {
     "bury_parked": ("meta", "park", "jobs", "mut", "dead", "letters"),
     "dead_letters": ("dead", "letters"),
     "dead_remove": ("dead", "letters"),
+    "find_dead": ("dead", "letters"),
+    "finished": ("done",),
+    "find_finished": ("done",),
+    "trim": ("meta", "dead", "letters", "done"),
+    "statuses": ("meta", "jobs", "lease", "leased", "scheduled", "retry", "park", "moving"),
+    "describe": ("jobs", "lease", "leased", "scheduled", "retry", "park", "moving", "mut"),
     "install": ("meta", "r0", "r1", "r2", "suspects", "alone"),
     "mark": ("meta",),
     "close": COUNTED,

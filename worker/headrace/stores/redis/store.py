@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from headrace.stores.redis.dead_letters import RedisDeadLetters
 from headrace.stores.redis.deletion import RedisDeletion
+from headrace.stores.redis.finished import RedisFinished
+from headrace.stores.redis.inquiry import RedisInquiry
 from headrace.stores.redis.parking import RedisParking
 from headrace.stores.redis.producing import RedisProducing
 from headrace.stores.redis.server import RedisServer
@@ -21,6 +23,8 @@ class RedisStore(
     RedisWorking,
     RedisParking,
     RedisDeadLetters,
+    RedisFinished,
+    RedisInquiry,
     RedisStatistics,
     RedisWaking,
     RedisSleeping,

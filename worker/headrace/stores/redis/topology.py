@@ -30,7 +30,10 @@ def _limits(topology: Topology, partitions: int) -> tuple[Argument, ...]:
     rate = "" if limits.rate is None else repr(limits.rate)
     in_flight = "" if limits.in_flight is None else limits.in_flight
     length = "" if limits.length is None else limits.length
-    return ("hold", limits.hold, "rate", rate, "cap", in_flight, "len", length, "crash", limits.crashes)
+    dead = "" if limits.dead is None else limits.dead
+    keep = "" if limits.finished is None else "{}:{}:{}".format(*limits.finished)
+    enforced = ("hold", limits.hold, "rate", rate, "cap", in_flight, "len", length, "crash", limits.crashes)
+    return (*enforced, "deadmax", dead, "hist", limits.history, "keep", keep)
 
 
 class RedisTopology(RedisAccess):

@@ -9,9 +9,11 @@ from typing import Any
 import msgpack
 
 from headrace.errors import StoreUnavailable
-from headrace.stores.bounds import check_batch, check_limit
+from headrace.stores.bounds import check_acks, check_batch, check_limit
+from headrace.stores.protocols.finished import Success
 from headrace.stores.protocols.working import Claim, Claimed, Failure, Release, Settled, token_of
 from headrace.stores.redis.access import RedisAccess, pack
+from headrace.stores.redis.finished import pack_successes
 from headrace.stores.redis.hints import Outlook
 from headrace.stores.redis.keys import labelled
 from headrace.topology import PartitionRef
@@ -31,13 +33,17 @@ class RedisWorking(RedisAccess):
         *,
         suspects: int = 1,
         alone: bool = False,
+        successes: Sequence[Success] = (),
     ) -> Claim:
         """Acknowledge, recover, promote what is due, and lease up to ``limit`` ready jobs."""
         check_limit(limit)
-        check_batch(acks)
+        check_acks(acks, successes)
         packed = pack([part for ack in acks for part in ack]) if acks else b""
+        told = pack_successes(acks, successes)
         seen = await self._hints.before_claim(ref) if self._hints is not None else b""
-        reply = await self._run("claim", ref, ref.label, worker, seq, limit, lease_ms, packed, suspects, int(alone))
+        reply = await self._run(
+            "claim", ref, ref.label, worker, seq, limit, lease_ms, packed, suspects, int(alone), told
+        )
         token = token_of(worker, seq)
         if reply[0] == b"gone":
             if self._hints is not None:
@@ -59,10 +65,12 @@ class RedisWorking(RedisAccess):
             return Claim(token, gone=True)
         return Claim(token, _claimed(reply[2]), now=reply[1])
 
-    async def ack(self, ref: PartitionRef, acks: Sequence[Settled]) -> list[int]:
+    async def ack(self, ref: PartitionRef, acks: Sequence[Settled], successes: Sequence[Success] = ()) -> list[int]:
         """Remove finished jobs. Returns the indexes that were not leased under their token."""
-        check_batch(acks)
-        refused, ready = await self._run("ack", ref, ref.label, pack([part for ack in acks for part in ack]))
+        check_acks(acks, successes)
+        packed, told = pack([part for ack in acks for part in ack]), pack_successes(acks, successes)
+        worker = acks[0].token.rpartition(b":")[0] if acks else b""
+        refused, ready = await self._run("ack", ref, ref.label, packed, told, worker)
         await self._hint(ref, ready=ready)
         return list(refused)
 

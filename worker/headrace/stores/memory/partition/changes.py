@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 
 import msgpack
 
-from headrace.stores.bounds import HISTORY_ENTRIES
-
 
 @dataclass(slots=True)
 class Changes:
@@ -17,15 +15,17 @@ class Changes:
     attempt: int = 0
     expiries: int = 0
     last_error: str = ""
-    history: deque[tuple[str, int, str, str]] = field(default_factory=lambda: deque(maxlen=HISTORY_ENTRIES))
+    history: deque[tuple[str, int, str, str]] = field(default_factory=deque)
     crashes: int = 0
     suspicion: int = 0
     """0 none, 1 suspect (its lease was lost), 2 to be run alone (lost again)."""
 
-    def note(self, status: str, now: int, token: bytes, error: str = "") -> None:
-        """Append an event to the history; the oldest one goes when it is full."""
+    def note(self, status: str, now: int, token: bytes, error: str, entries: int) -> None:
+        """Append an event to the history, of which the newest ``entries`` are kept."""
         worker, _, _ = token.decode(errors="replace").rpartition(":")
         self.history.append((status, now, worker, error))
+        while len(self.history) > entries:
+            self.history.popleft()
         self.last_error = error or self.last_error
 
     def packed(self) -> bytes:

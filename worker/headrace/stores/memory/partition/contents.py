@@ -12,6 +12,7 @@ from typing import Final
 from headrace.settings import QueueSettings, partition_limits
 from headrace.stores.memory.partition.changes import Changes
 from headrace.stores.memory.partition.dead_letters import DeadLetters
+from headrace.stores.memory.partition.finished import Finished
 from headrace.stores.memory.partition.lanes import Lanes
 from headrace.stores.memory.partition.leases import Leases
 from headrace.stores.memory.partition.limits import Limiter
@@ -42,6 +43,7 @@ class Contents:
         self.partitions = partitions
         self.successor: Topology | None = None
         self.dead = DeadLetters()
+        self.finished = Finished()
         self.asleep = False
         self._marked_at: int | None = None
         self._jobs: dict[bytes, bytes] = {}
@@ -59,7 +61,7 @@ class Contents:
         self._nonces = Nonces()
         self._limiter = Limiter(partition_limits(settings, partitions))
         self._news = Noticeboard()
-        self._enqueued = self._arrived = self._expired = 0
+        self._enqueued = self._arrived = self._expired = self._dead_dropped = 0
 
     @property
     def ready(self) -> int:
@@ -96,7 +98,7 @@ class Contents:
     @property
     def growth(self) -> Growth:
         """What has been counted since the partition exists."""
-        return Growth(self._enqueued, self._arrived, self._expired)
+        return Growth(self._enqueued, self._arrived, self._expired, self._dead_dropped)
 
     def due_until(self, at: int) -> int:
         """Return how many delayed jobs become due until ``at`` (ms)."""
@@ -130,3 +132,12 @@ class Contents:
     def _bury(self, key: bytes, now: int) -> None:
         record, changes = self._jobs.pop(key[1:]), self._changes.pop(key[1:])
         self.dead.add(key[1:], now, record, changes.packed())
+        self._trim_dead(1)
+
+    def _trim_dead(self, most: int) -> int:
+        dropped = self.dead.drop_beyond(self._limiter.limits.dead, most)
+        self._dead_dropped += dropped
+        return dropped
+
+    def _note(self, changes: Changes, status: str, now: int, token: bytes, error: str = "") -> None:
+        changes.note(status, now, token, error, self._limiter.limits.history)

@@ -29,6 +29,19 @@ class DeadLetters:
         letters = (letter for letter in self._letters.values() if after is None or letter.order > after.order)
         return heapq.nsmallest(limit, letters, key=lambda letter: letter.order)
 
+    def find(self, ids: Sequence[bytes], since: int) -> dict[bytes, DeadLetter]:
+        """Return the newest letter of each id, among those that died at ``since`` or later."""
+        wanted = set(ids)
+        letters = sorted(self._letters.values(), key=lambda letter: letter.order)
+        return {each.stored_id: each for each in letters if each.died_at >= since and each.stored_id in wanted}
+
+    def drop_beyond(self, limit: int | None, most: int) -> int:
+        """Drop at most ``most`` of the oldest letters, so that ``limit`` are left; the number of them."""
+        over = 0 if limit is None else min(most, len(self._letters) - limit)
+        if over <= 0:
+            return 0
+        return self.remove([letter.letter for letter in self.page(None, over)])
+
     def remove(self, letters: Sequence[bytes]) -> int:
         """Remove dead letters; the number of those that were there."""
         return sum(self._letters.pop(letter, None) is not None for letter in letters)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from headrace.stores.bounds import MAX_PROMOTE, MAX_RECOVER
 from headrace.stores.memory.partition.changes import Changes
 from headrace.stores.memory.partition.contents import Contents
+from headrace.stores.protocols.finished import Trimmed
 
 
 class HousekeepingRules(Contents):
@@ -17,14 +18,14 @@ class HousekeepingRules(Contents):
             key, token = expired
             changes = self._changes.setdefault(key[1:], Changes())
             changes.expiries += 1
-            changes.note("lease expired", now, token)
+            self._note(changes, "lease expired", now, token)
             recovered += 1
             self._expired += 1
             if changes.suspicion == 2:
                 changes.crashes += 1
                 if changes.crashes >= self._limiter.limits.crashes:
                     lost = f"worker lost: its process ended or froze {changes.crashes} times while it ran only this job"
-                    changes.note("worker lost", now, token, lost)
+                    self._note(changes, "worker lost", now, token, lost)
                     self._bury(key, now)
                     continue
             waiting = self._suspects if changes.suspicion == 0 else self._alone
@@ -32,6 +33,10 @@ class HousekeepingRules(Contents):
             waiting.append(key)
             self._news.became_ready()
         return recovered
+
+    def trim(self, now: int) -> Trimmed:
+        """Drop finished jobs and dead letters beyond what is kept, a bounded number; how many were dropped."""
+        return Trimmed(self.finished.trim(self._limiter.limits.finished, now, 16), self._trim_dead(500))
 
     def promote_due(self, now: int) -> int:
         """Move at most MAX_PROMOTE due jobs to ready; the number of them."""

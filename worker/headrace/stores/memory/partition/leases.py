@@ -29,6 +29,10 @@ class Leases:
         lease = self._leases.get(key)
         return lease is not None and lease.token == token
 
+    def of(self, key: bytes) -> Lease | None:
+        """Return the lease of a job, None if it is not leased."""
+        return self._leases.get(key)
+
     def under(self, token: bytes) -> list[bytes]:
         """Return the keys of the jobs leased under a token."""
         return [key for key, lease in self._leases.items() if lease.token == token]

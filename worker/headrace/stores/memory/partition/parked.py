@@ -14,6 +14,10 @@ class Parked:
     def __len__(self) -> int:
         return sum(len(keys) for keys in self._types.values())
 
+    def holds(self, key: bytes) -> bool:
+        """Whether a job waits for its type."""
+        return any(key in keys for keys in self._types.values())
+
     def add(self, kind: str, key: bytes) -> None:
         """Let a job wait for its type."""
         bisect.insort(self._types.setdefault(kind, []), key)

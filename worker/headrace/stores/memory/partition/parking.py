@@ -20,7 +20,7 @@ class ParkingRules(Contents):
             if self._leases.end(key, token):
                 if (facts := self._changes.get(key[1:])) and facts.suspicion:
                     facts.suspicion = 0  # not run, and it comes back through the ready lanes
-                    facts.note("parked", now, token)
+                    self._note(facts, "parked", now, token)
                 self._parked.add(kind, key)
             else:
                 refused.append(index)
@@ -41,7 +41,7 @@ class ParkingRules(Contents):
         for key in (taken := self._parked.take(kind, limit)):
             changes = self._changes.setdefault(key[1:], Changes())
             changes.suspicion = 0
-            changes.note("unknown type", now, b"", no_worker_knows(kind))
+            self._note(changes, "unknown type", now, b"", no_worker_knows(kind))
             self._bury(key, now)
         return len(taken)
 

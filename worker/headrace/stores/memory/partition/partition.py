@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from headrace.stores.memory.partition.claiming import ClaimingRules
 from headrace.stores.memory.partition.housekeeping import HousekeepingRules
+from headrace.stores.memory.partition.inquiry import InquiryRules
 from headrace.stores.memory.partition.parking import ParkingRules
 from headrace.stores.memory.partition.producing import ProducingRules
 from headrace.stores.memory.partition.settling import SettlingRules
@@ -15,6 +16,13 @@ from headrace.stores.memory.partition.topology import TopologyRules
 
 
 class Partition(
-    TopologyRules, ProducingRules, ClaimingRules, SettlingRules, HousekeepingRules, ParkingRules, SleepingRules
+    TopologyRules,
+    ProducingRules,
+    ClaimingRules,
+    SettlingRules,
+    HousekeepingRules,
+    ParkingRules,
+    SleepingRules,
+    InquiryRules,
 ):
     """A partition that exists. What it holds is in `headrace.stores.memory.partition.contents`."""

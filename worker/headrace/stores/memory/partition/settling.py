@@ -6,21 +6,28 @@ from collections.abc import Sequence
 
 from headrace.stores.memory.partition.changes import Changes
 from headrace.stores.memory.partition.contents import Contents
+from headrace.stores.protocols.finished import FinishedJob, Success
 from headrace.stores.protocols.working import Failure, Release, Settled
 
 
 class SettlingRules(Contents):
     """Steps on jobs that are leased under the caller's token."""
 
-    def ack(self, acks: Sequence[Settled]) -> list[int]:
-        """Remove finished jobs; the indexes of the refused ones."""
+    def ack(self, acks: Sequence[Settled], successes: Sequence[Success], now: int) -> list[int]:
+        """Remove finished jobs, and keep what is told of them, if wanted; the indexes of the refused ones."""
         refused = []
+        told = []
         for index, (key, token) in enumerate(acks):
             if not self._leases.end(key, token):
                 refused.append(index)
                 continue
             del self._jobs[key[1:]]
             self._changes.pop(key[1:], None)
+            if successes:
+                worker = token.decode(errors="replace").rpartition(":")[0]
+                told.append(FinishedJob(key[1:], *successes[index], now, worker))
+        if told and (keep := self._limiter.limits.finished) is not None:
+            self.finished.add(told, now, keep, now)
         self._reopen(len(acks) - len(refused))
         return refused
 
@@ -34,7 +41,7 @@ class SettlingRules(Contents):
             changes = self._changes.setdefault(key[1:], Changes())
             changes.attempt += 1
             changes.suspicion = 0
-            changes.note(status, now, token, error)
+            self._note(changes, status, now, token, error)
             if delay_ms is None:
                 self._bury(key, now)
             else:
@@ -54,7 +61,7 @@ class SettlingRules(Contents):
             was_suspect = facts is not None and facts.suspicion > 0
             if note or (was_suspect and delay_ms > 0):
                 facts = self._changes.setdefault(key[1:], Changes())
-                facts.note(note or "put off", now, token)
+                self._note(facts, note or "put off", now, token)
                 if delay_ms > 0:  # it has ended by itself
                     facts.suspicion, facts.crashes = 0, 0
             if delay_ms > 0:

@@ -3,23 +3,25 @@
 -- The first write of every path is a removal, so that claims go on when Redis is at maxmemory.
 -- KEYS  1 meta hash, 2-4 ready lists of lanes 0-2, 5 scheduled zset, 6 retry zset, 7 leased zset, 8 lease hash,
 --       9 jobs hash, 10 mut hash, 11 seen zset, 12 suspects list, 13 alone list, 14 dead zset,
---       15 dead letters hash; standalone form also: 16 hot zset, 17 due zset, 18 alarm hash
+--       15 dead letters hash, 16 done stream; standalone form also: 17 hot zset, 18 due zset, 19 alarm hash
 -- ARGV  1 label "version:partition", 2 worker, 3 seq of this call, 4 jobs wanted (0..256), 5 lease ms,
 --       6 msgpack [key, token, ...] of finished jobs, or '', 7 suspects that may be among them (0..256),
---       8 the worker runs nothing else, and will not while it runs a job of the alone list (0/1)
+--       8 the worker runs nothing else, and will not while it runs a job of the alone list (0/1),
+--       9 msgpack [id, type, attempt, result, ...] of the finished jobs, or '': nothing is kept of them
 -- Returns {'ok', now, refused acks (indexes from 0), msgpack [key, record, changes or '', ...] or '',
 --          label of the next hot partition or '', ms for the alarm or -1, more jobs are ready (0/1), next due ms or -1,
 --          a job waits to be run alone and this worker is to make room (0/1)}
 --         {'gone'}: absent, closed or tombstone
 -- Cost  O(acks + jobs) + O(log n) each; at most 100 recovered and 1,000 promoted. Called by workers.
 local META, R0, R1, R2, SCHEDULED, RETRY, LEASED, LEASE, JOBS, MUT = unpack(KEYS, 1, 10)
-local SEEN, SUSPECTS, ALONE, DEAD, LETTERS = KEYS[11], KEYS[12], KEYS[13], KEYS[14], KEYS[15]
-local HOT, DUE, ALARM = KEYS[16], KEYS[17], KEYS[18]
+local SEEN, SUSPECTS, ALONE, DEAD, LETTERS, DONE = KEYS[11], KEYS[12], KEYS[13], KEYS[14], KEYS[15], KEYS[16]
+local HOT, DUE, ALARM = KEYS[17], KEYS[18], KEYS[19]
 local LABEL, WORKER = ARGV[1], ARGV[2]
 local TOKEN = WORKER .. ':' .. ARGV[3]
 --@include clock
 --@include changes
 --@include bury
+--@include trim_dead
 --@include leased
 --@include acks
 --@include ready
@@ -30,6 +32,8 @@ local TOKEN = WORKER .. ':' .. ARGV[3]
 --@include room
 --@include next_due
 --@include alarm
+--@include finished
+--@include keep_finished
 
 local meta = redis.call('HMGET', META, 's', 't', 'done', 'crash', 'hold', 'rate', 'cap', 'tokens', 'at', 'room', 'roomt')
 if HOT then redis.call('ZREM', HOT, LABEL) end
@@ -39,6 +43,7 @@ if meta[1] ~= 'A' and meta[1] ~= 'D' then
 end
 local now = server_now(meta[2])
 local finished, refused = settle_acks(ARGV[6])
+keep_finished(ARGV[9], finished, refused, WORKER, now)
 local recovered = recover_expired(now, tonumber(meta[4] or 3) or 3)
 local promoted = promote_due(now)
 

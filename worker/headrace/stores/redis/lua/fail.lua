@@ -12,6 +12,7 @@ local LABEL = ARGV[1]
 --@include clock
 --@include changes
 --@include bury
+--@include trim_dead
 --@include leased
 --@include hints
 --@include reopen
@@ -19,18 +20,20 @@ local LABEL = ARGV[1]
 local batch = cmsgpack.unpack(ARGV[2])
 local ids, keys, positions, refused = held(batch, 5)
 if #ids == 0 then return {refused, -1, 0} end
-local now = server_now(redis.call('HGET', META, 't'))
+local meta = redis.call('HMGET', META, 't', 'hist', 'deadmax')
+local now = server_now(meta[1])
 local facts = redis.call('HMGET', MUT, unpack(ids))
 redis.call('ZREM', LEASED, unpack(keys))
 redis.call('HDEL', LEASE, unpack(ids))
-local earliest = -1
+local earliest, died = -1, 0
 for n, id in ipairs(ids) do
   local i = positions[n]
   local delay = batch[i + 2]
   local event = {attempts = 1, cleared = true, status = batch[i + 3], now = now, token = batch[i + 1], error = batch[i + 4]}
-  local after = changed(facts[n], event)
+  local after = changed(facts[n], event, meta[2])
   if delay < 0 then
     bury(id, after, now)
+    died = died + 1
   else
     redis.call('HSET', MUT, id, after)
     redis.call('ZADD', RETRY, now + delay, keys[n])
@@ -39,5 +42,6 @@ for n, id in ipairs(ids) do
 end
 redis.call('HSET', META, 't', now)
 redis.call('HINCRBY', META, 'failed', #ids)
+if died > 0 then trim_dead(meta[3], died + 100) end
 if earliest >= 0 then hint_due(earliest) end
 return {refused, earliest, reopen(#ids)}

@@ -4,7 +4,8 @@
 --       standalone form also: 7 hot zset, 8 due zset
 -- ARGV  1 epoch of the topology, 2 partition count of the version, 3 "install" | "settle", 4 create if absent (0/1),
 --       5 label "version:partition", 6 incarnation of the queue, then the settings as fields and values: hold (claim |
---       enqueue | ''), rate (jobs/s), cap (leased at once), len (jobs), crash (limit); '' where there is none
+--       enqueue | ''), rate (jobs/s), cap (leased at once), len (jobs), crash (limit), deadmax (dead letters), hist
+--       (events of a job), keep (finished jobs: number:bytes:ms); '' where there is none
 -- Returns {state before: absent | A | D | C | T, claims were held and may go on (0/1)}
 --         absent, or left by an earlier queue of this name: created active if asked.
 --         A: overwritten if its epoch is older (settle: or equal). D: settings only, if its epoch is older.

@@ -28,10 +28,11 @@ end
 redis.call('ZADD', PARK, unpack(parked))
 if redis.call('EXISTS', MUT) == 1 then
   -- It was not run, and comes back through the ready lanes, so it is no longer a suspect.
+  local entries = redis.call('HGET', META, 'hist')
   for n, packed in ipairs(redis.call('HMGET', MUT, unpack(ids))) do
     if packed and cmsgpack.unpack(packed)[6] > 0 then
       local event = {cleared = true, status = 'parked', now = now, token = batch[positions[n] + 1], error = ''}
-      redis.call('HSET', MUT, ids[n], (changed(packed, event)))
+      redis.call('HSET', MUT, ids[n], (changed(packed, event, entries)))
     end
   end
 end

@@ -11,6 +11,7 @@ local LABEL = ARGV[1]
 --@include clock
 --@include changes
 --@include bury
+--@include trim_dead
 --@include recover
 --@include hints
 

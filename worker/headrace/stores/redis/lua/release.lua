@@ -20,7 +20,8 @@ local LANES = {['0'] = R0, ['1'] = R1, ['2'] = R2}
 local batch = cmsgpack.unpack(ARGV[2])
 local ids, keys, positions, refused = held(batch, 4)
 if #ids == 0 then return {refused, 0, -1} end
-local now = server_now(redis.call('HGET', META, 't'))
+local meta = redis.call('HMGET', META, 't', 'hist')
+local now = server_now(meta[1])
 local facts = redis.call('EXISTS', MUT) == 1 and redis.call('HMGET', MUT, unpack(ids)) or {}
 redis.call('ZREM', LEASED, unpack(keys))
 redis.call('HDEL', LEASE, unpack(ids))
@@ -33,7 +34,7 @@ for n = #ids, 1, -1 do -- backwards, so that the first of the batch is the first
   if note ~= '' or (suspicion > 0 and delay > 0) then
     local event = {status = note ~= '' and note or 'put off', now = now, token = batch[i + 1], error = ''}
     if delay > 0 then event.cleared, event.survived = true, true end
-    redis.call('HSET', MUT, id, (changed(facts[n], event)))
+    redis.call('HSET', MUT, id, (changed(facts[n], event, meta[2])))
   end
   if delay > 0 then
     redis.call('ZADD', RETRY, now + delay, keys[n])

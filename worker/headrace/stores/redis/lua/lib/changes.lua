@@ -1,10 +1,10 @@
 -- The facts of a job that change, msgpack
 -- [attempt, expiries, last error, [[status, at, worker, error], ...], crashes, suspicion].
 -- suspicion: 0 none, 1 suspect (its lease was lost), 2 to be run alone (lost again).
--- changed(): the packed facts after one more event, the suspicion before it, and the crashes after it; the newest 20
--- events are kept. An event with `expiries` raises the suspicion, one that has `cleared` ends it; `survived` forgets
--- the crashes, too.
-local function changed(packed, event)
+-- changed(): the packed facts after one more event, the suspicion before it, and the crashes after it. Of the events the
+-- newest are kept, as many as `entries` says ('hist' of the meta; 20 if it says nothing). One with `expiries` raises the
+-- suspicion, one that has `cleared` ends it; `survived` forgets the crashes, too.
+local function changed(packed, event, entries)
   local facts = packed and cmsgpack.unpack(packed) or {0, 0, '', {}, 0, 0}
   local suspicion = facts[6]
   facts[1] = facts[1] + (event.attempts or 0)
@@ -19,6 +19,7 @@ local function changed(packed, event)
   if event.error ~= '' then facts[3] = event.error end
   local history = facts[4]
   history[#history + 1] = {event.status, event.now, string.match(event.token, '^(.*):%d+$') or event.token, event.error}
-  while #history > 20 do table.remove(history, 1) end
+  local most = tonumber(entries or 20) or 20
+  while #history > most do table.remove(history, 1) end
   return cmsgpack.pack(facts), suspicion, facts[5]
 end

@@ -11,6 +11,7 @@ local function recover_expired(now, limit)
   for n, key in ipairs(keys) do ids[n] = string.sub(key, 2) end
   local tokens = redis.call('HMGET', LEASE, unpack(ids))
   local facts = redis.call('HMGET', MUT, unpack(ids))
+  local kept = redis.call('HMGET', META, 'hist', 'deadmax')
   redis.call('ZREM', LEASED, unpack(keys))
   redis.call('HDEL', LEASE, unpack(ids))
   redis.call('HINCRBY', META, 'exp', #keys)
@@ -18,16 +19,17 @@ local function recover_expired(now, limit)
   local died = 0
   for n, id in ipairs(ids) do
     local event = {expiries = 1, status = 'lease expired', now = now, token = tokens[n] or '', error = ''}
-    local after, suspicion, crashes = changed(facts[n], event)
+    local after, suspicion, crashes = changed(facts[n], event, kept[1])
     if suspicion == 2 and crashes >= limit then
       event.expiries, event.status = nil, 'worker lost'
       event.error = 'worker lost: its process ended or froze ' .. crashes .. ' times while it ran only this job'
-      bury(id, (changed(after, event)), now)
+      bury(id, (changed(after, event, kept[1])), now)
       died = died + 1
     else
       redis.call('HSET', MUT, id, after)
       redis.call('RPUSH', WAITING[math.min(2, suspicion + 1)], keys[n])
     end
   end
+  if died > 0 then trim_dead(kept[2], died + 100) end
   return #keys, died
 end

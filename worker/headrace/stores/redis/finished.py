@@ -1,0 +1,66 @@
+"""Finished jobs on Redis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgpack
+
+from headrace.stores.bounds import check_batch, check_page
+from headrace.stores.protocols.finished import FinishedBatch, FinishedJob, FoundFinished, Success, Trimmed
+from headrace.stores.protocols.working import Settled
+from headrace.stores.redis.access import RedisAccess, pack
+from headrace.topology import PartitionRef
+
+
+class RedisFinished(RedisAccess):
+    """Implements `headrace.stores.protocols.finished.FinishedSteps`."""
+
+    async def finished(
+        self, ref: PartitionRef, after: bytes = b"", limit: int = 100, *, newest_first: bool = True
+    ) -> list[FinishedBatch]:
+        """Return whole batches of finished jobs, beginning after the entry that was seen last."""
+        check_page(limit)
+        flat = iter(await self._run("finished", ref, after, limit, int(newest_first)))
+        return [
+            FinishedBatch(entry, _jobs(data, int(at), worker.decode(errors="replace")))
+            for entry, at, worker, data in zip(flat, flat, flat, flat, strict=True)
+        ]
+
+    async def find_finished(
+        self, ref: PartitionRef, ids: Sequence[bytes], *, older: bytes = b"", newer: bytes = b""
+    ) -> FoundFinished:
+        """Look for stored ids among finished jobs, newest first."""
+        check_batch(ids)
+        following, rows = await self._run("find_finished", ref, older, newer, *ids)
+        flat = iter(rows)
+        jobs = {
+            stored_id: FinishedJob(
+                stored_id, kind.decode(errors="replace"), int(attempt), result, int(at), worker.decode(errors="replace")
+            )
+            for _, at, worker, stored_id, kind, attempt, result in zip(*[flat] * 7, strict=True)
+        }
+        return FoundFinished(jobs, following)
+
+    async def trim(self, ref: PartitionRef) -> Trimmed:
+        """Drop finished jobs and dead letters beyond what is kept; call it until it drops nothing."""
+        return Trimmed(*map(int, await self._run("trim", ref)))
+
+
+def pack_successes(acks: Sequence[Settled], successes: Sequence[Success]) -> bytes:
+    """Pack what is told of acknowledged jobs; b"" if nothing is."""
+    if not successes:
+        return b""
+    flat: list[Any] = []
+    for (key, _), (kind, attempt, result) in zip(acks, successes, strict=True):
+        flat += (key[1:], kind, attempt, result)
+    return pack(flat)
+
+
+def _jobs(data: bytes, at: int, worker: str) -> tuple[FinishedJob, ...]:
+    flat = iter(msgpack.unpackb(data, raw=True))
+    return tuple(
+        FinishedJob(stored_id, kind.decode(errors="replace"), attempt, result, at, worker)
+        for stored_id, kind, attempt, result in zip(flat, flat, flat, flat, strict=True)
+    )

@@ -1,0 +1,26 @@
+-- live(id): where a job is, {state, at, token}; nil if its id is not live here. States: scheduled, retry (`at`: until when
+-- it waits), leased (`at`: end of its lease), parked, ready; moving: set aside for another version.
+local function live(id)
+  if redis.call('HEXISTS', JOBS, id) == 0 then return nil end
+  local token = redis.call('HGET', LEASE, id)
+  for lane = 0, 2 do
+    local key = lane .. id
+    if token then
+      local ends = redis.call('ZSCORE', LEASED, key)
+      if ends then return {'leased', ends, token} end
+    else
+      local at = redis.call('ZSCORE', SCHEDULED, key)
+      if at then return {'scheduled', at, ''} end
+      at = redis.call('ZSCORE', RETRY, key)
+      if at then return {'retry', at, ''} end
+    end
+  end
+  if redis.call('EXISTS', MOVING) == 1 and redis.call('HEXISTS', MOVING, id) == 1 then return {'moving', -1, ''} end
+  if redis.call('EXISTS', PARK) == 1 then
+    local record = redis.call('HGET', JOBS, id)
+    local lane, length = string.byte(record, 25), string.byte(record, 26)
+    local kind = string.sub(record, 27, 26 + length)
+    if redis.call('ZSCORE', PARK, kind .. '\0' .. lane .. id) then return {'parked', -1, ''} end
+  end
+  return {'ready', -1, ''}
+end
