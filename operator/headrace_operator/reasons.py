@@ -46,7 +46,6 @@ class Reason(StrEnum):
     QUEUE_VERSION_CONFLICT = "QueueVersionConflict"
     AWAITING_PROMOTION = "AwaitingPromotion"
     TOO_MANY_DRAINING = "TooManyDraining"
-    DEAD_LETTERS_REMAIN = "DeadLettersRemain"
     JOBS_PARKED = "JobsParked"
     WORKERS_CONFLICT = "WorkersConflict"
     INVALID_WORKERS = "InvalidWorkers"

@@ -10,7 +10,19 @@ from headrace.envelope import decode_record, encode_body
 from headrace.ids import encode_id, partition_of
 from headrace.job import Job
 from headrace.lifecycle import promote
-from headrace.stores.base import Accepted, Claim, Claimed, Counts, Failure, Moved, NewJob, Release, Settled, Store
+from headrace.stores.base import (
+    Accepted,
+    Claim,
+    Claimed,
+    Counts,
+    Failure,
+    Fence,
+    Moved,
+    NewJob,
+    Release,
+    Settled,
+    Store,
+)
 from headrace.topology import PartitionRef, Topology
 
 QUEUE = "emails"
@@ -92,10 +104,13 @@ class Worker:
         acks: Sequence[Settled] = (),
         suspects: int = 1,
         alone: bool = False,
+        fence: Fence | None = None,
     ) -> Claim:
         self.seq += 1
         where = at or ref()
-        return await self.store.claim(where, self.name, self.seq, limit, lease_ms, acks, suspects=suspects, alone=alone)
+        return await self.store.claim(
+            where, self.name, self.seq, limit, lease_ms, acks, suspects=suspects, alone=alone, fence=fence
+        )
 
 
 async def claim_when_due(worker: Worker, advance: Callable[[int], Awaitable[None]], ms: int, not_before: int) -> Claim:

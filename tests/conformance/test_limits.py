@@ -1,14 +1,16 @@
 """Priority lanes, pauses and limits, as every partition enforces them."""
 
 from collections import Counter
+from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from headrace.errors import QueueFull, QueueHeld
 from headrace.lifecycle import configure, promote
-from headrace.settings import QueueSettings
+from headrace.settings import DrainSettings, QueueSettings
 from headrace.stores.base import Store
-from tests.conformance.conftest import Advance
+from tests.conformance.conftest import Advance, Complete
 from tests.conformance.steps import QUEUE, Worker, created, enqueue, failures, ids, new, ref, releases, settled, sizes
 
 
@@ -159,3 +161,52 @@ async def test_V2_limits_change_on_a_live_queue(store: Store) -> None:
     assert len(ids(await worker.claim())) == 1
     await set_limits(store, max_in_flight=None)
     assert len(ids(await worker.claim())) == 2
+
+
+async def test_with_order_strict_a_version_waits_for_its_turn(store: Store, completed: Complete) -> None:
+    await created(store)
+    await enqueue(store, "old")
+    await configure(store, QUEUE, QueueSettings(drain=DrainSettings(policy="migrate", order="strict")))
+    await promote(store, QUEUE, 2, 1)
+    await promote(store, QUEUE, 3, 1)
+    await enqueue(store, "new", at=ref(0, 3))
+    worker = Worker(store)
+    assert (await worker.claim(at=ref(0, 3))).jobs == []
+    old = await worker.claim()
+    assert ids(old) == ["old"]
+    assert await store.ack(ref(), settled(old)) == []
+    await completed(1)
+    assert (await worker.claim(at=ref(0, 3))).jobs == []  # version 2 is drained, but not proven so
+    while await store.wait_hint([QUEUE], 0.01):
+        pass
+    await completed(2)
+    assert ref(0, 3) in {await store.wait_hint([QUEUE], 5) for _ in range(2)}
+    assert ids(await worker.claim(at=ref(0, 3))) == ["new"]
+
+
+async def test_what_waits_for_its_turn_takes_jobs_unless_the_queue_is_shut(store: Store) -> None:
+    await created(store)
+    drain = DrainSettings(policy="migrate", order="strict")
+    await configure(store, QUEUE, QueueSettings(drain=drain, stop="hold_and_drain"))
+    await promote(store, QUEUE, 2, 1)
+    with pytest.raises(QueueHeld):
+        await enqueue(store, "a", at=ref(0, 2))
+    assert not (await Worker(store).claim()).jobs
+    await configure(store, QUEUE, QueueSettings(drain=drain))
+    await enqueue(store, "a", at=ref(0, 2))
+    assert not (await Worker(store).claim(at=ref(0, 2))).jobs
+    await configure(store, QUEUE, QueueSettings())
+    assert ids(await Worker(store).claim(at=ref(0, 2))) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"order": "strict"}, "order strict needs policy migrate"),
+        ({"on_timeout": "migrate"}, "on_timeout migrate needs timeout_ms"),
+        ({"timeout_ms": 1}, "greater than or equal to 1000"),
+    ],
+)
+def test_a_drain_that_could_stop_the_queue_for_ever_is_refused(given: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ValidationError, match=problem):
+        DrainSettings.model_validate(given)

@@ -24,7 +24,7 @@ def main(wanted: list[str]) -> int:
             failed |= not _scenario(name, setting)
     for rule, (name, expected) in CAUGHT.items():
         if _selected(rule, wanted):
-            found = check(SMALL[name], PROTOCOL._replace(**{rule: False}))
+            found = check({**SMALL, **LARGE}[name], PROTOCOL._replace(**{rule: False}))
             caught = found.violation is not None and found.violation.startswith(expected)
             print(f"without {rule:26} {found.states:9,} states  {name}: {found.violation or 'NOT CAUGHT'}", flush=True)
             failed |= not caught

@@ -13,10 +13,10 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
-from headrace import lifecycle
+from headrace import lifecycle, migration
 from headrace.deletion import delete_queue
 from headrace.envelope import encode_body
-from headrace.errors import HeadraceError
+from headrace.errors import Fenced, HeadraceError
 from headrace.ids import encode_id
 from headrace.settings import QueueSettings
 from headrace.stores import base
@@ -24,8 +24,9 @@ from headrace.topology import PartitionRef
 from headrace.topology import Topology as StoredTopology
 from headrace.topology import Version as StoredVersion
 from tests.simulation.deletion import Deleter, DeleterState
+from tests.simulation.leader import Leader, LeaderState
 from tests.simulation.sequences import Keeper, KeeperState, Promoter, PromoterState
-from tests.simulation.values import Call, Counts, Leased, Moved, Ref, Reply, Topology
+from tests.simulation.values import Arrivals, Aside, Call, Counts, Leased, Moved, Ref, Reply, Topology
 from tests.simulation.world import Model, Step, World
 
 QUEUE = "emails"
@@ -66,6 +67,7 @@ class _Request:
 
     method: str
     arguments: tuple[Any, ...]
+    options: dict[str, Any]
     reply: asyncio.Future[Any]
 
 
@@ -85,8 +87,8 @@ class _Stepped:
         if method == "counts":
             return self._store.counts
 
-        async def call(*arguments: Any) -> Any:
-            request = _Request(method, arguments, asyncio.get_running_loop().create_future())
+        async def call(*arguments: Any, **options: Any) -> Any:
+            request = _Request(method, arguments, options, asyncio.get_running_loop().create_future())
             self._requests.put_nowait(request)
             return await request.reply
 
@@ -159,7 +161,7 @@ class Replay:
                 await sequence.kill()
         elif step.fate in ("late", "sleeps"):
             pass  # the store has not seen it yet, or never will
-        elif isinstance(role, Promoter | Keeper | Deleter):
+        elif isinstance(role, Promoter | Keeper | Deleter | Leader):
             await self._sequence_step(walked)
         elif step.call.method not in UNSTORED:
             assert await self._call(step.call) == _comparable(step.call, step.reply, self.model)
@@ -192,9 +194,19 @@ class Replay:
         before, after = walked.before.actors[number], walked.after.actors[number]
         if number not in self._sequences:
             self._sequences[number] = _Stepped(self.store, self._sequence(walked))
-        request = await self._sequences[number].next(_expected(step.call))
-        reply = await getattr(self.store, request.method)(*request.arguments)
-        if isinstance(reply, base.Counts):
+        request = await self._sequences[number].next(
+            _expected(step.call, sorted(self._key(uid)[1:] for uid in step.call.uids))
+        )
+        try:
+            reply = await getattr(self.store, request.method)(*request.arguments, **request.options)
+        except Fenced as error:
+            assert step.reply == "fenced"
+            request.reply.set_exception(error)
+            await self._sequences.pop(number).ended()
+            return
+        if step.call.method in _MOVES:
+            assert _moved(request, reply) == self._as_moved(step.reply)
+        elif isinstance(reply, base.Counts):
             assert isinstance(step.reply, Counts)
             reply = _at_time(reply, clients_may_retry=step.reply.may_retry)
             assert (reply.state, reply.dead) == (step.reply.state, step.reply.dead)
@@ -217,6 +229,15 @@ class Replay:
         if isinstance(role, Deleter):
             return lambda store: delete_queue(store, QUEUE)
         assert topology is not None
+        if isinstance(role, Leader):
+            fence = base.Fence(role.term, f"term {role.term}")
+            if walked.step.call.method == "arrivals":
+                arrived = _ref(walked.step.call.ref)
+                return lambda store: migration.tidy_arrivals(store, arrived, fence)
+            after = walked.after.actors[number]
+            assert isinstance(after, LeaderState)
+            source = _ref(after.ref)
+            return lambda store: migration.move_jobs(store, source, fence)
         task, chosen = self._task(walked)
         if task == "complete":
             return lambda store: lifecycle.complete(store, QUEUE, chosen)
@@ -234,6 +255,16 @@ class Replay:
                 assert isinstance(move.local, KeeperState)
                 return move.local.task, move.local.version
         raise AssertionError(f"no move of {role.name} leads there")
+
+    def _as_moved(self, reply: Reply) -> object:
+        """Return the model's reply to a step that moves jobs or dead letters, with ids as they are stored."""
+        if isinstance(reply, Aside):
+            return sorted((self._key(uid)[1:], to) for uid, to in reply.jobs)
+        if isinstance(reply, Arrivals):
+            return sorted((self._key(uid)[1:], _ref(source)) for uid, source in reply.jobs)
+        if isinstance(reply, tuple):
+            return sorted(self._key(uid)[1:] for uid in cast(tuple[int, ...], reply))
+        return reply
 
     # ---- single calls ----------------------------------------------------------------------------------------------
 
@@ -286,12 +317,15 @@ class Replay:
         assert await self.store.read_topology(QUEUE) == (stored(topology) if topology else None)
         found = await self.store.counts([_ref(ref) for ref in self.model.machine.refs])
         for ref, partition, counts in zip(self.model.machine.refs, world.store.partitions, found, strict=True):
-            expected = ("absent", 0, 0, 0)
+            expected = ("absent", 0, 0, 0, 0, 0)
             if partition:
                 leased = sum(job.token is not None for job in partition.jobs)
-                expected = (partition.state, len(partition.jobs) - leased, leased, len(partition.dead))
-            assert (counts.state, counts.ready, counts.leased, counts.dead) == expected, f"partition {ref}"
-            assert counts.live == counts.ready + counts.leased
+                moving, arrived = len(partition.moving), len(partition.arrived)
+                ready = len(partition.jobs) - leased
+                expected = (partition.state, ready, leased, moving, arrived, len(partition.dead))
+            found_here = (counts.ready, counts.leased, counts.moving, counts.arrived)
+            assert (counts.state, *found_here, counts.dead) == expected, f"partition {ref}"
+            assert counts.live == sum(found_here)
 
 
 def settings(number: int) -> QueueSettings:
@@ -353,13 +387,63 @@ def _comparable(call: Call, reply: Reply, model: Model) -> object:
     return reply
 
 
+_MOVES = frozenset(
+    (
+        "set_aside", "adopt", "retarget", "let_go", "forget_arrived", "arrivals", "still_aside",
+        "dead_letters", "adopt_dead", "remove_dead",
+    )
+)  # fmt: skip
+
+
+def _moved(request: _Request, reply: Any) -> object:
+    """Return a store's reply to a step that moves jobs or dead letters, in a form to compare."""
+    match request.method:
+        case "set_aside":
+            return sorted((job.stored_id, job.to) for job in reply)
+        case "adopt":
+            return sorted(job.stored_id for job, found in zip(request.arguments[-1], reply, strict=True) if found)
+        case "still_aside":
+            return sorted(stored_id for stored_id, found in zip(request.arguments[-1], reply, strict=True) if found)
+        case "arrivals":
+            return sorted(reply)
+        case "dead_letters":
+            return sorted(letter.stored_id for letter in reply)
+        case "adopt_dead":
+            return reply
+    return None
+
+
 def _essence(arguments: tuple[Any, ...]) -> tuple[object, ...]:
-    """Return what matters of a call's arguments: not the queue, which is always the same."""
-    return tuple(argument for argument in arguments if argument != QUEUE)
+    """Return what matters of a call's arguments: not the queue, nor the leader's fence; of jobs only their ids."""
+    return tuple(
+        sorted(map(_stored_id, argument)) if isinstance(argument, list) else argument
+        for argument in arguments
+        if argument != QUEUE and not isinstance(argument, base.Fence)
+    )
 
 
-def _expected(call: Call) -> tuple[object, ...]:
+def _stored_id(moved: base.Aside | base.DeadLetter | bytes) -> bytes:
+    if isinstance(moved, bytes):
+        return moved.rpartition(b"@")[0] or moved  # of a letter, or itself
+    return moved.stored_id
+
+
+def _expected(call: Call, ids: list[bytes]) -> tuple[object, ...]:
     match call.method:
+        case "set_aside":
+            return (call.method, _ref(call.ref), call.number, base.MAX_ASIDE)
+        case "adopt":
+            return (call.method, _ref(call.ref), call.number, _ref(call.source), ids)
+        case "retarget":
+            return (call.method, _ref(call.ref), ids, call.number)
+        case "forget_arrived":
+            return (call.method, _ref(call.ref), _ref(call.source), ids)
+        case "adopt_dead":
+            return (call.method, _ref(call.ref), ids, call.incarnation)
+        case "let_go" | "still_aside" | "remove_dead":
+            return (call.method, _ref(call.ref), ids)
+        case "arrivals":
+            return (call.method, _ref(call.ref), base.MAX_ASIDE)
         case "read_topology":
             return (call.method,)
         case "write_topology":
@@ -386,10 +470,10 @@ def _at_time(counts: base.Counts, *, clients_may_retry: bool) -> base.Counts:
 
 
 def _over(before: object, after: object) -> bool:
-    """Whether a promoter, keeper or deleter has come to the end of its task."""
+    """Whether a promoter, keeper, leader or deleter has come to the end of its task."""
     if isinstance(after, DeleterState):
         return after.at == "over"
     if isinstance(before, PromoterState) and isinstance(after, PromoterState):
         return after.task > before.task
-    assert isinstance(after, KeeperState)
+    assert isinstance(after, KeeperState | LeaderState)
     return not after.task

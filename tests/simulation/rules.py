@@ -36,8 +36,10 @@ class Rules(NamedTuple):
     """Off: CLOSE looks at ready jobs only, not at leased ones."""
     closed_before_removing: bool = True
     """Off: a version is completed without the proof that its partitions are closed."""
-    dead_letters_stay: bool = True
+    dead_letters_move: bool = True
     """Off: a version is completed with its dead letters."""
+    dead_letters_need_active: bool = True
+    """Off: a dead letter is moved into a partition of whatever state."""
     linger: bool = True
     """Off: a version is completed while a client may still resend a call from before the mark."""
     # deleting a queue
@@ -49,6 +51,17 @@ class Rules(NamedTuple):
     """Off: MARK takes a partition of a later incarnation for one of its own."""
     enqueue_checks_incarnation: bool = True
     """Off: a partition takes jobs of a producer that knows the deleted queue only."""
+    # moving jobs
+    move_after_marks: bool = True
+    """Off: jobs are set aside while an older partition still takes jobs."""
+    close_counts_moving: bool = True
+    """Off: CLOSE looks neither at jobs set aside nor at marks of arrival."""
+    arrivals_are_marked: bool = True
+    """Off: ADOPT does not remember what it has adopted."""
+    target_is_recorded: bool = True
+    """Off: a job set aside goes to whatever version is active when the leader comes to it."""
+    moves_are_fenced: bool = True
+    """Off: a partition obeys a leader that was replaced."""
     # producing
     enqueue_checks_state: bool = True
     """Off: a draining or closed partition takes jobs."""

@@ -51,8 +51,14 @@ SMALL: dict[str, Setting] = {
     "undone while promoted": Setting((A,), promoters=(((2, 1),),), undo=(2, 1), finishes=True),
     "undone, reply lost": Setting((A,), promoters=(((2, 1),),), undo=(2, 1), keepers=0, budget=Budget(lost=1)),
     "undone and overtaken": Setting((), promoters=(((2, 1), (3, 1)),), undo=(2, 1), workers=0),
-    # V10: a dead letter keeps its version, its id is free.
+    # V10: a dead letter moves to the active version, its id is free.
     "dead letter": Setting((MINE_0, MINE_1), promoters=(((2, 1),),), fails=True),
+    # V8, V9: waiting jobs move to the active version; leader and worker die, a leader was replaced without noticing.
+    "move": Setting((A,), promoters=(((2, 2),),), leaders=1, budget=Budget(crashes=2)),
+    "move, replaced leader": Setting((A,), promoters=(((2, 1),),), leaders=2, budget=Budget(crashes=1)),
+    "move, one id": Setting((MINE_0, MINE_1), promoters=(((2, 1),),), leaders=1),
+    "move, two leaders at once": Setting((A, B), promoters=(((2, 1),),), leaders=2, keepers=0, workers=1),
+    "move, lost reply": Setting((A,), promoters=(((2, 1),),), leaders=1, budget=Budget(lost=1)),
     # Two completions of one version, and crashes between their steps.
     "two completions": Setting((), promoters=(((2, 1),),), keepers=2, workers=0, budget=Budget(crashes=1)),
     # The queue is deleted, and created again by somebody; who has not heard of it goes on with the old one.
@@ -91,6 +97,11 @@ LARGE: dict[str, Setting] = {
     "undone, late": Setting(
         (A,), promoters=(((2, 1), (3, 1)),), undo=(2, 1), finishes=True, budget=Budget(late_enqueues=1)
     ),
+    "dead letter, two completions": Setting((A,), promoters=(((2, 1), (3, 1)),), keepers=2, fails=True),
+    "move, three versions": Setting((A,), promoters=(((2, 1), (3, 1)),), leaders=1, budget=Budget(crashes=1)),
+    "move, one id, three versions": Setting((MINE_0, MINE_1), promoters=(((2, 1), (3, 1)),), leaders=1, keepers=0),
+    "move, replaced leader, three versions": Setting((A,), promoters=(((2, 1), (3, 1)),), leaders=2),
+    "move, two jobs, 2 x 2 partitions": Setting((A, B), first=(1, 2), promoters=(((2, 2),),), leaders=2, keepers=0),
     "undone, one id": Setting((MINE_0, MINE_1), promoters=(((2, 1), (3, 1)),), undo=(2, 1), finishes=True),
     "sleeps, promoted, two jobs, lost reply, a crash": Setting(
         (A, B), promoters=(((2, 1),),), keepers=0, sleeps=True, budget=Budget(crashes=1, lost=1)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cache
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from tests.simulation.actors import Move
 from tests.simulation.rules import Rules
-from tests.simulation.values import Call, Counts, Grave, Ref, Reply, Store, Topology
+from tests.simulation.values import Call, Counts, Grave, Ref, Reply, Store, Topology, route
 
 Phases = tuple[tuple[Call, ...], ...]
 
@@ -177,6 +177,7 @@ class KeeperState(NamedTuple):
     """``task``: finish, complete, configure or settle; ``version`` of complete. ``reason`` says why not, if set.
 
     ``edits``: settings still to be changed. ``settled``: the newest settings that a `configure` has returned with.
+    ``holding``: partitions with dead letters; ``letters``: those of the first of them, ``copied``: so far.
     """
 
     edits: int
@@ -187,14 +188,18 @@ class KeeperState(NamedTuple):
     done: int = 0
     reason: str = ""
     settled: int = 0
+    holding: tuple[Ref, ...] = ()
+    letters: tuple[int, ...] = ()
+    copied: tuple[int, ...] = ()
 
 
 class Keeper:
     """Level-triggered care of the topology, as the operator or a leader gives it; it starts anew after a crash."""
 
-    def __init__(self, name: str, rules: Rules, *, edits: int, finishes: bool) -> None:
+    def __init__(self, name: str, rules: Rules, ids: tuple[str, ...], *, edits: int, finishes: bool) -> None:
         self.name = name
         self.rules = rules
+        self.ids = ids
         self.edits = edits
         self.finishes = finishes
 
@@ -208,9 +213,23 @@ class Keeper:
             yield Move(local, Call("read_topology"))
         elif local.at == "write":
             yield Move(local, Call("write_topology", topology=local.topology, number=local.topology.epoch - 1))
+        elif local.at == "letters":
+            yield Move(local, self._letter_call(local, local.topology))
         else:
             for call in open_calls(self._calls(local), local.done):
                 yield Move(local, call)
+
+    def _letter_call(self, local: KeeperState, topology: Topology) -> Call:
+        """Return the next step of `headrace.lifecycle.move_dead_letters`."""
+        if not local.letters:
+            return Call("dead_letters", local.holding[0])
+        left = [uid for uid in local.letters if uid not in local.copied]
+        if not left:
+            return Call("remove_dead", local.holding[0], uids=local.letters)
+        version = topology.version(topology.active)
+        assert version is not None
+        target = min(route(self.ids[uid], version) for uid in left)
+        return Call("adopt_dead", target, uids=tuple(uid for uid in left if route(self.ids[uid], version) == target))
 
     def _tasks(self, local: KeeperState, store: Store) -> Iterable[Move]:
         """Begin a task whenever the stored topology gives cause for it."""
@@ -246,19 +265,35 @@ class Keeper:
         if call.method == "write_topology":
             return self._written(local, won=bool(reply))
         assert local.topology is not None
+        if local.at == "letters":
+            return self._lettered(local, call, reply)
         if isinstance(reply, Counts):
-            local = local._replace(reason=local.reason or self._reason(reply))
+            assert call.ref is not None
+            holding = (*local.holding, call.ref) if reply.dead and self.rules.dead_letters_move else local.holding
+            local = local._replace(reason=local.reason or self._reason(reply), holding=holding)
         if call.method == "remove" and not reply:
             local = local._replace(reason="TopologyConflict")
         phases = self._calls(local)
         done = with_done(phases, local.done, call)
         return local._replace(done=done) if open_calls(phases, done) else self._ended(local)
 
+    def _lettered(self, local: KeeperState, call: Call, reply: Reply) -> KeeperState:
+        match call.method:
+            case "dead_letters":
+                if reply:
+                    return local._replace(letters=cast(tuple[int, ...], reply))
+            case "adopt_dead":
+                return local._replace(copied=(*local.copied, *call.uids)) if reply else self._rest(local)
+            case _:
+                return local._replace(letters=(), copied=())
+        holding = local.holding[1:]
+        if holding:
+            return local._replace(holding=holding)
+        return local._replace(at="read", topology=None, holding=())
+
     def _reason(self, counts: Counts) -> str:
         if counts.state not in ("closed", "tombstone") and self.rules.closed_before_removing:
             return "JobsRemain"
-        if counts.dead and self.rules.dead_letters_stay:
-            return "DeadLettersRemain"
         return "ClientsMayRetry" if counts.may_retry else ""
 
     def _read(self, local: KeeperState, topology: Topology) -> KeeperState:
@@ -270,7 +305,7 @@ class Keeper:
         if version is None or version.state == "active":
             return self._rest(local)
         at = "remove" if version.state == "removing" else "drain"
-        return local._replace(at=at, topology=topology, done=0, reason="")
+        return local._replace(at=at, topology=topology, done=0, reason="", holding=())
 
     def _written(self, local: KeeperState, *, won: bool) -> KeeperState:
         topology = local.topology
@@ -290,6 +325,8 @@ class Keeper:
             return KeeperState(local.edits, settled=max(local.settled, topology.settings))
         if local.task == "finish" or local.reason:
             return self._rest(local)
+        if local.holding:
+            return local._replace(at="letters", done=0, holding=tuple(sorted(local.holding)))
         target = topology.removing(local.version) if local.at == "drain" else topology.dropped(local.version)
         return local._replace(at="write", topology=target, done=0)
 

@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 
 from tests.simulation.rules import Rules
 from tests.simulation.values import (
+    Arrivals,
+    Aside,
     Call,
     Counts,
     Enqueue,
@@ -51,6 +53,16 @@ class Machine:
             "read_grave": self.read_grave,
             "delete_partition": self.delete_partition,
             "bury_queue": self.bury_queue,
+            "set_aside": self.set_aside,
+            "adopt": self.adopt,
+            "retarget": self.retarget,
+            "let_go": self.let_go,
+            "forget_arrived": self.forget_arrived,
+            "arrivals": self.arrivals,
+            "still_aside": self.still_aside,
+            "dead_letters": self.dead_letters,
+            "adopt_dead": self.adopt_dead,
+            "remove_dead": self.remove_dead,
             "enqueue": self.enqueue,
             "probe": self.probe,
             "claim": self.claim,
@@ -165,7 +177,11 @@ class Machine:
         partition = self.at(store, call.ref)
         if partition is None:
             return store, Counts("absent", 0, False)
-        busy = partition.jobs if self.rules.close_needs_empty else [job for job in partition.jobs if not job.token]
+        busy = bool(
+            partition.jobs if self.rules.close_needs_empty else [job for job in partition.jobs if not job.token]
+        )
+        if self.rules.close_counts_moving:
+            busy = busy or bool(partition.moving or partition.arrived)
         if partition.state == "draining" and not busy:
             partition = partition._replace(state="closed")
         return self.put(store, call.ref, partition), Counts(partition.state, len(partition.dead), False)
@@ -189,7 +205,7 @@ class Machine:
             return store, False
         if self.rules.discard_needs_empty:
             known = self.rules.discard_keeps_nonces and (partition.nonces or partition.void)
-            if partition.jobs or partition.dead or known:
+            if partition.jobs or partition.dead or partition.arrived or known:
                 return store, False
         left = None if partition.incarnation == 1 else Partition("tombstone", incarnation=partition.incarnation - 1)
         return self.put(store, call.ref, left), True
@@ -255,7 +271,112 @@ class Machine:
         return store, applied or self._lives(partition, self.ids[call.uid])
 
     def _lives(self, partition: Partition, job_id: str) -> bool:
-        return any(self.ids[job.uid] == job_id for job in partition.jobs)
+        return job_id in {self.ids[uid] for uid in (*(job.uid for job in partition.jobs), *dict(partition.moving))}
+
+    # ---- moving jobs, by a leader ---------------------------------------------------------------------------------
+
+    def set_aside(self, store: Store, call: Call) -> Outcome:
+        """Every ready job moves to the version ``number``; those set aside before keep theirs."""
+        partition = self._fenced(store, call)
+        if partition is None:
+            return store, "fenced"
+        if partition.state == "draining":
+            fresh = tuple((job.uid, call.number) for job in partition.jobs if job.token is None)
+            partition = partition._replace(
+                jobs=tuple(job for job in partition.jobs if job.token),
+                moving=tuple(sorted((*partition.moving, *fresh))),
+            )
+        return self._put_back(store, call, partition), Aside(partition.moving)
+
+    def adopt(self, store: Store, call: Call) -> Outcome:
+        """Insert jobs that are set aside in ``source``; the uids that are here now, or were."""
+        partition = self._fenced(store, call)
+        if partition is None:
+            return store, "fenced"
+        adopted = []
+        for uid in call.uids:
+            known = uid in dict(partition.arrived)
+            if not known and (partition.state != "active" or partition.partitions != call.number):
+                continue
+            adopted.append(uid)
+            if known or self._lives(partition, self.ids[uid]):
+                continue
+            if partition.asleep:
+                store = store._replace(wakes=True)
+            jobs = tuple(sorted((*partition.jobs, Job(uid)), key=_job_order))
+            partition = partition._replace(jobs=jobs, asleep=False)
+            if self.rules.arrivals_are_marked:
+                assert call.source is not None
+                partition = partition._replace(arrived=tuple(sorted((*partition.arrived, (uid, call.source)))))
+        return self._put_back(store, call, partition), tuple(adopted)
+
+    def retarget(self, store: Store, call: Call) -> Outcome:
+        partition = self._fenced(store, call)
+        if partition is None:
+            return store, "fenced"
+        moving = tuple((uid, max(to, call.number) if uid in call.uids else to) for uid, to in partition.moving)
+        return self._put_back(store, call, partition._replace(moving=moving)), None
+
+    def let_go(self, store: Store, call: Call) -> Outcome:
+        partition = self._fenced(store, call)
+        if partition is None:
+            return store, "fenced"
+        moving = tuple(each for each in partition.moving if each[0] not in call.uids)
+        return self._put_back(store, call, partition._replace(moving=moving)), None
+
+    def forget_arrived(self, store: Store, call: Call) -> Outcome:
+        partition = self._fenced(store, call)
+        if partition is None:
+            return store, "fenced"
+        gone = {(uid, call.source) for uid in call.uids}
+        arrived = tuple(each for each in partition.arrived if each not in gone)
+        return self._put_back(store, call, partition._replace(arrived=arrived)), None
+
+    def arrivals(self, store: Store, call: Call) -> Outcome:
+        partition = self.at(store, call.ref)
+        return store, Arrivals(partition.arrived if partition else ())
+
+    def still_aside(self, store: Store, call: Call) -> Outcome:
+        partition = self.at(store, call.ref)
+        aside = dict(partition.moving) if partition else {}
+        return store, tuple(uid for uid in call.uids if uid in aside)
+
+    def _fenced(self, store: Store, call: Call) -> Partition | None:
+        """Return the partition with the leader's term on it; None if a newer leader has been there.
+
+        What does not exist has no fence and refuses everything: it looks like a tombstone.
+        """
+        partition = self.at(store, call.ref)
+        if partition is None or partition.state == "tombstone":
+            return partition or Partition("absent")
+        if partition.incarnation != call.incarnation or (partition.term > call.term and self.rules.moves_are_fenced):
+            return None
+        return partition._replace(term=max(call.term, partition.term))
+
+    def _put_back(self, store: Store, call: Call, partition: Partition) -> Store:
+        return store if partition.state in ("absent", "tombstone") else self.put(store, call.ref, partition)
+
+    # ---- dead letters ---------------------------------------------------------------------------------------------
+
+    def dead_letters(self, store: Store, call: Call) -> Outcome:
+        partition = self.at(store, call.ref)
+        return store, partition.dead if partition else ()
+
+    def adopt_dead(self, store: Store, call: Call) -> Outcome:
+        """Copy dead letters from an older version; the same again changes nothing."""
+        partition = self.at(store, call.ref)
+        if partition is None or partition.state == "tombstone":
+            return store, False
+        if partition.state != "active" and self.rules.dead_letters_need_active:
+            return store, False
+        return self.put(store, call.ref, partition._replace(dead=tuple(sorted({*partition.dead, *call.uids})))), True
+
+    def remove_dead(self, store: Store, call: Call) -> Outcome:
+        partition = self.at(store, call.ref)
+        if partition is None:
+            return store, None
+        dead = tuple(uid for uid in partition.dead if uid not in call.uids)
+        return self.put(store, call.ref, partition._replace(dead=dead)), None
 
     # ---- sleeping -------------------------------------------------------------------------------------------------
 
@@ -263,7 +384,7 @@ class Machine:
         partition = self.at(store, call.ref)
         if partition is None or partition.state not in ("active", "draining"):
             return store, True
-        if partition.jobs and self.rules.sleep_needs_empty:
+        if (partition.jobs or partition.moving or partition.arrived) and self.rules.sleep_needs_empty:
             return store, False
         return self.put(store, call.ref, partition._replace(asleep=True)), True
 

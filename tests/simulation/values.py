@@ -117,6 +117,12 @@ class Partition(NamedTuple):
     void: tuple[Token, ...] = ()
     asleep: bool = False
     incarnation: int = 1
+    moving: tuple[tuple[int, int], ...] = ()
+    """(uid, version it moves to) of jobs set aside here."""
+    arrived: tuple[tuple[int, Ref], ...] = ()
+    """(uid, where from) of jobs that were adopted here and may still be set aside there."""
+    term: int = 0
+    """The newest leader that has worked here."""
 
 
 class History(NamedTuple):
@@ -151,7 +157,7 @@ class Call(NamedTuple):
     ref: Ref | None = None
     topology: Topology | None = None
     number: int = 0
-    """Partition count (install, enqueue), expected epoch (write_topology)."""
+    """Partition count (install, enqueue, adopt), expected epoch (write_topology) or version (set_aside, retarget)."""
     uid: int = -1
     nonce: Nonce | None = None
     token: Token | None = None
@@ -159,6 +165,12 @@ class Call(NamedTuple):
     """(uid, token) of jobs to acknowledge (ack, claim) or to bury (fail)."""
     incarnation: int = 1
     """That the caller of enqueue, remove and delete_partition knows."""
+    uids: tuple[int, ...] = ()
+    """Jobs, or dead letters, that move."""
+    source: Ref | None = None
+    """Where the jobs come from (adopt, forget_arrived)."""
+    term: int = 0
+    """The leader's."""
 
 
 class Moved(NamedTuple):
@@ -183,6 +195,18 @@ class Counts(NamedTuple):
     may_retry: bool
 
 
+class Aside(NamedTuple):
+    """Reply of set_aside: (uid, version it moves to) of all that is set aside."""
+
+    jobs: tuple[tuple[int, int], ...]
+
+
+class Arrivals(NamedTuple):
+    """Reply of arrivals: (uid, where from)."""
+
+    jobs: tuple[tuple[int, Ref], ...]
+
+
 class Enqueue(NamedTuple):
     """An enqueue call that a producer will make; ``call`` groups the jobs of one client call."""
 
@@ -192,7 +216,7 @@ class Enqueue(NamedTuple):
     call: int = -1
 
 
-Reply = Topology | Grave | Moved | Counts | Leased | str | bool | tuple[int, ...] | None
+Reply = Topology | Grave | Moved | Counts | Leased | Aside | Arrivals | str | bool | tuple[int, ...] | None
 
 
 def route(job_id: str, version: Version) -> Ref:

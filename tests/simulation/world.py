@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from tests.simulation.actors import Role
 from tests.simulation.deletion import Deleter
+from tests.simulation.leader import Leader
 from tests.simulation.producer import Producer, ProducerState
 from tests.simulation.rules import PROTOCOL, Rules
 from tests.simulation.sequences import Keeper, Promoter, Undoer
@@ -69,6 +70,7 @@ class Setting:
     ``first``: version and partitions that exist at the beginning, None for a queue without topology. ``promoters``:
     for each promoter the (version, partitions) it promotes in turn. ``edits``: changes of the settings by the keeper.
     ``finishes``: whether the keeper also finishes promotions that others began.
+    ``leaders``: how many lead one after the other and move jobs; none of the former notices that it was replaced.
     ``undo``: a version and partitions that somebody undoes while it is unpromoted.
     ``oversleeps``: producers may sleep while a reply is lost. ``fails``: jobs may become dead letters.
     ``fuses``: claims may carry acknowledgements. ``sleeps``: the operator takes the workers away while there is no
@@ -81,6 +83,7 @@ class Setting:
     workers: int = 1
     keepers: int = 1
     edits: int = 0
+    leaders: int = 0
     finishes: bool = False
     undo: tuple[int, int] | None = None
     budget: Budget = field(default_factory=Budget)
@@ -117,7 +120,10 @@ class Model:
         self.roles += [Promoter(number, tasks, rules) for number, tasks in enumerate(setting.promoters)]
         for number in range(setting.keepers):
             edits = setting.edits if number == 0 else 0
-            self.roles.append(Keeper(f"K{number}", rules, edits=edits, finishes=setting.finishes))
+            self.roles.append(Keeper(f"K{number}", rules, self.machine.ids, edits=edits, finishes=setting.finishes))
+        self.roles += [
+            Leader(term, self.machine.ids, self.machine.refs, rules) for term in range(1, setting.leaders + 1)
+        ]
         if setting.undo:
             self.roles.append(Undoer(*setting.undo))
         if setting.sleeps:

@@ -13,7 +13,7 @@ LAYERS = (
     ("app", "arguments", "dependencies", "handler", "location"),
     ("redis",),
     ("stores",),
-    ("job_spec", "lifecycle", "statistics", "rotation", "connection"),
+    ("job_spec", "lifecycle", "migration", "statistics", "rotation", "connection"),
     ("pending", "placement", "producer"),
     ("sync_producer", "dead_letters", "parked_jobs", "deletion"),
     ("leadership",),

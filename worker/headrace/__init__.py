@@ -6,6 +6,7 @@ from headrace.control import Dead, Retry, Snooze
 from headrace.errors import (
     AccessDenied,
     DependencyFailed,
+    Fenced,
     HeadraceError,
     InvalidInput,
     InvalidPayload,
@@ -45,6 +46,7 @@ __all__ = [
     "Dead",
     "DependencyFailed",
     "Enqueued",
+    "Fenced",
     "HeadraceError",
     "HistoryEntry",
     "InvalidInput",

@@ -150,6 +150,20 @@ class TopologyUnreadable(HeadraceError, ValueError):
         self.problem = problem
 
 
+class Fenced(HeadraceError):
+    """A newer leader has been at this partition: the caller does not lead any more, and nothing was changed."""
+
+    def __init__(self, queue: str, partition: str, epoch: int, newer: int) -> None:
+        super().__init__(
+            f"queue {queue!r}: partition {partition} obeys the leader of epoch {newer}, not that of {epoch}; "
+            "stop leading, and take part in the next election"
+        )
+        self.queue = queue
+        self.partition = partition
+        self.epoch = epoch
+        self.newer = newer
+
+
 class QueueFull(HeadraceError):
     """The queue's length limit is reached; nothing was added."""
 

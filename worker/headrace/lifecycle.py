@@ -14,8 +14,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
 
 from headrace.errors import NotDrained, TopologyConflict, UnknownQueue
+from headrace.ids import decode_id, partition_of
 from headrace.settings import QueueSettings
-from headrace.stores.base import Counts, Store
+from headrace.stores.base import Counts, DeadLetter, Store
 from headrace.topology import PartitionRef, Topology, check_queue_name
 
 ASKED_FOR_TYPES, SHOWN_TYPES = 8, 20
@@ -23,6 +24,8 @@ ASKED_FOR_TYPES, SHOWN_TYPES = 8, 20
 
 AT_ONCE = 64
 """Partitions that a phase works on at the same time: a round trip carries so many calls."""
+
+LETTERS_AT_ONCE = 100
 
 CLIENT_RETRY_MS = 5000
 """A client resends a call whose outcome it does not know for at most this time (then OutcomeUnknown)."""
@@ -124,13 +127,11 @@ async def close_drained(store: Store, topology: Topology, version: int) -> dict[
 def undrained_reason(counts: Mapping[int, Counts], client_retry_ms: int = CLIENT_RETRY_MS) -> str | None:
     """Say why a version with these counts cannot be completed yet; None if it can.
 
-    Reasons: ``JobsRemain``, ``DeadLettersRemain``, ``ClientsMayRetry`` (a producer may still resend a call from before
+    Reasons: ``JobsRemain``, ``ClientsMayRetry`` (a producer may still resend a call from before
     the mark; it ends by itself after ``client_retry_ms``, which no producer may exceed).
     """
     if any(count.state not in ("closed", "tombstone") for count in counts.values()):
         return "JobsRemain"
-    if any(count.dead for count in counts.values()):
-        return "DeadLettersRemain"
     if _wait_ms(counts, client_retry_ms) > 0:
         return "ClientsMayRetry"
     return None
@@ -140,6 +141,33 @@ def _wait_ms(counts: Mapping[int, Counts], client_retry_ms: int) -> int:
     """Return how long producers may still resend a call from before the mark."""
     waits = (count.marked_at + client_retry_ms - count.now for count in counts.values() if count.marked_at is not None)
     return max(waits, default=0)
+
+
+async def _moved_dead_letters(store: Store, topology: Topology, version: int, counts: Mapping[int, Counts]) -> bool:
+    """Move the dead letters of a version whose jobs are gone to the active one; whether to count anew.
+
+    Each is copied, then removed: whoever repeats that finds it in both at worst, and copies it over itself.
+    """
+    if any(count.state not in ("closed", "tombstone") for count in counts.values()):
+        return False
+    holding = [number for number, count in counts.items() if count.dead]
+    for number in holding:
+        ref = PartitionRef(topology.queue, version, number)
+        while letters := await store.dead_letters(ref, limit=LETTERS_AT_ONCE):
+            targets: dict[int, list[DeadLetter]] = {}
+            for letter in letters:
+                target = partition_of(decode_id(letter.stored_id), topology.partitions)
+                targets.setdefault(target, []).append(letter)
+            for target, group in sorted(targets.items()):
+                home = PartitionRef(topology.queue, topology.active, target)
+                if not await store.adopt_dead(home, group, topology.incarnation):
+                    raise TopologyConflict(
+                        topology.queue,
+                        f"partition {topology.active}:{target} takes no dead letters; ask again",
+                        topology,
+                    )
+            await store.remove_dead(ref, [letter.letter for letter in letters])
+    return bool(holding)
 
 
 async def _parked_types(store: Store, queue: str, version: int, counts: Mapping[int, Counts]) -> list[str]:
@@ -152,8 +180,9 @@ async def _parked_types(store: Store, queue: str, version: int, counts: Mapping[
 async def complete(store: Store, queue: str, version: int, *, client_retry_ms: int = CLIENT_RETRY_MS) -> Topology:
     """Remove a drained version: prove that every partition is closed, delete its keys, leave tombstones.
 
-    Raises UnknownQueue, UnknownVersion, VersionActive, QueueDeleting, or NotDrained with the counts (nothing was
-    changed then, except that empty partitions are closed). A completion that was interrupted goes on.
+    Its dead letters move to the active version first. Raises UnknownQueue, UnknownVersion, VersionActive,
+    QueueDeleting, NotDrained with the counts (nothing was changed then, except that empty partitions are closed), or
+    TopologyConflict if another promotion came in between. A completion that was interrupted goes on.
     """
     while True:
         current = await store.read_topology(queue)
@@ -162,6 +191,8 @@ async def complete(store: Store, queue: str, version: int, *, client_retry_ms: i
         target = current.removing(version)
         if current.versions[version].state != "removing":
             counts = await close_drained(store, current, version)
+            if await _moved_dead_letters(store, current, version, counts):
+                continue
             if reason := undrained_reason(counts, client_retry_ms):
                 remaining = {number: count.nonempty() for number, count in counts.items() if count.nonempty()}
                 wait_ms = _wait_ms(counts, client_retry_ms) if reason == "ClientsMayRetry" else 0
@@ -170,6 +201,8 @@ async def complete(store: Store, queue: str, version: int, *, client_retry_ms: i
             if not await store.write_topology(current.epoch, target):
                 continue
             current = target
+        if current.settings.drain.order == "strict":
+            await _settle(store, current)  # the next version's turn
         await _remove(store, current, version)
         if await store.write_topology(current.epoch, target := current.dropped(version)):
             return target

@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 from typing import Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from headrace.job import MAX_TIMEOUT_MS
 from headrace.retry import RetryPolicy
 
 DEFAULT_CRASH_LIMIT = 3
+MAX_DRAIN_MS = 366 * 24 * 3_600_000
 DEFAULT_HISTORY_ENTRIES = 20
 MAX_HISTORY_ENTRIES = 200
 
@@ -47,6 +48,34 @@ class Retention(BaseModel):
     )
 
 
+class DrainSettings(BaseModel):
+    """What becomes of the jobs of older versions. Nothing is ever dropped silently."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    policy: Literal["wait", "migrate"] = Field(
+        "wait",
+        description="wait: jobs run in their version. migrate: a leader moves waiting ones to the active version.",
+    )
+    order: Literal["relaxed", "strict"] = Field(
+        "relaxed", description="strict: a version is consumed once all older ones are drained."
+    )
+    timeout_ms: int | None = Field(
+        None, ge=1000, le=MAX_DRAIN_MS, description="How long a version may drain before on_timeout, milliseconds."
+    )
+    on_timeout: Literal["wait", "migrate", "dead_letter"] = Field(
+        "wait", description="What happens then to the jobs that wait: nothing, they move, or they are dead letters."
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> DrainSettings:
+        if self.on_timeout != "wait" and self.timeout_ms is None:
+            raise ValueError(f"on_timeout {self.on_timeout} needs timeout_ms")
+        if self.order == "strict" and self.policy != "migrate" and self.on_timeout == "wait":
+            raise ValueError("order strict needs policy migrate, or timeout_ms and an on_timeout other than wait")
+        return self
+
+
 class QueueSettings(BaseModel):
     """Settings of one queue; ``None`` leaves the decision to the worker's own configuration."""
 
@@ -69,6 +98,11 @@ class QueueSettings(BaseModel):
         None, description="What is kept of ended jobs; unset: no finished ones, all dead letters."
     )
 
+    drain: DrainSettings = Field(DrainSettings.model_construct(), description="What becomes of older versions.")
+    mode: Literal["shared", "leader_only"] = Field(
+        "shared", description="leader_only: one worker process runs jobs, its leader; the others stand by."
+    )
+
     def retry_or(self, default: RetryPolicy | None) -> RetryPolicy:
         """Return the queue's retry policy, else ``default``, else the policy in code (3 retries, exponential)."""
         return self.retry or default or RetryPolicy()
@@ -88,12 +122,13 @@ class Keep(NamedTuple):
 
 
 class PartitionLimits(NamedTuple):
-    """What one partition enforces by itself. None: no limit.
+    """What one partition enforces by itself: no claims (``hold``), no new jobs (``shut``). None: no limit.
 
     ``dead``: dead letters; ``history``: events of a job; ``finished``: what is kept of finished jobs, None for nothing.
     """
 
-    hold: Literal["", "claim", "enqueue"]
+    hold: bool
+    shut: bool
     rate: float | None
     in_flight: int | None
     length: int | None
@@ -101,14 +136,15 @@ class PartitionLimits(NamedTuple):
     dead: int | None
     history: int
     finished: Keep | None
+    leader_only: bool
 
 
-def partition_limits(settings: QueueSettings, partitions: int) -> PartitionLimits:
+def partition_limits(settings: QueueSettings, partitions: int, *, its_turn: bool = True) -> PartitionLimits:
     """Divide the queue's limits over ``partitions``, each at least 1 job (the rate: as small as it gets).
 
+    ``its_turn``: whether the version may be consumed, else its claims are held.
     While two versions are consumed each of them has the full limit, so the queue as a whole may reach twice that.
     """
-    hold: dict[str, Literal["", "claim", "enqueue"]] = {"none": "", "hold": "claim", "hold_and_drain": "enqueue"}
     retention = settings.retention
     in_flight, length, dead = (
         None if limit is None else math.ceil(limit / partitions)
@@ -119,7 +155,8 @@ def partition_limits(settings: QueueSettings, partitions: int) -> PartitionLimit
         jobs, size = (math.ceil(limit / partitions) for limit in (retention.done_count, retention.done_bytes))
         finished = Keep(jobs, size, retention.done_seconds * 1000)
     return PartitionLimits(
-        hold[settings.stop],
+        settings.stop == "hold" or not its_turn,
+        settings.stop == "hold_and_drain",
         None if settings.rate_per_second is None else settings.rate_per_second / partitions,
         in_flight,
         length,
@@ -127,4 +164,5 @@ def partition_limits(settings: QueueSettings, partitions: int) -> PartitionLimit
         dead,
         retention.history_entries if retention else DEFAULT_HISTORY_ENTRIES,
         finished,
+        settings.mode == "leader_only",
     )

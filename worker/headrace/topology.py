@@ -26,7 +26,7 @@ from headrace.errors import (
     VersionActive,
     VersionNotHigher,
 )
-from headrace.settings import QueueSettings
+from headrace.settings import PartitionLimits, QueueSettings, partition_limits
 
 FORMAT = 1
 MAX_PARTITIONS = 1024
@@ -144,6 +144,15 @@ class Topology:
         if version not in self.versions:
             raise UnknownVersion(self.queue, version, tuple(sorted(self.versions)))
         return tuple(PartitionRef(self.queue, version, number) for number in range(self.versions[version].partitions))
+
+    def limits(self, version: int, partitions: int) -> PartitionLimits:
+        """Return what each of the ``partitions`` partitions of a version enforces.
+
+        With drain order strict only the oldest version that may hold jobs is consumed.
+        """
+        before = (n for n, known in self.versions.items() if n < version and known.state != "removing")
+        its_turn = self.settings.drain.order != "strict" or not any(before)
+        return partition_limits(self.settings, partitions, its_turn=its_turn)
 
     def summary(self) -> str:
         """Return one line for messages."""

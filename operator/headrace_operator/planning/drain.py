@@ -47,7 +47,7 @@ def drained(counts: Mapping[int, Counts]) -> bool:
 def next_look_ms(backend: Backend) -> int | None:
     """Return after how many milliseconds the draining versions are worth another look; None if none drains.
 
-    Between 1 and 30 s: soon while jobs run or wait, later if everything left is due later or dead.
+    Between 1 and 30 s: soon while jobs run or wait, later if everything left is due later.
     """
     topology = backend.topology
     if topology is None or not topology.older:
@@ -80,8 +80,6 @@ def _waits_for(version: int, counts: Mapping[int, Counts], parked: Mapping[str, 
 
 
 def _message(version: int, counts: Mapping[int, Counts], waiting: str, totals: Mapping[str, int], held: str) -> str:
-    if waiting == Reason.DEAD_LETTERS_REMAIN:
-        return f"v{version} holds {held}; replay or delete its dead letters"
     if waiting == Reason.CLIENTS_MAY_RETRY:
         return f"v{version} is empty; a producer may still resend a call of before the promotion, for 5 s at most"
     due = [count.next_due_at for count in counts.values() if count.next_due_at is not None]

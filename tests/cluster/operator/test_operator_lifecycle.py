@@ -142,16 +142,14 @@ def test_E6_an_unpromoted_bump_may_be_undone_and_made_anew_a_promoted_one_not(
         queues.patch("mail", version=1, partitions=4)
 
 
-def test_a_version_with_dead_letters_stays_and_says_so(queues: Queues, redis: RedisServer) -> None:
+def test_V10_dead_letters_move_to_the_active_version_and_the_old_one_goes(queues: Queues, redis: RedisServer) -> None:
     queues.apply("mail", workers=workers())
     queues.wait("mail")
     jobs.put(redis.url, queues.queue_name("mail"), ["bad"], "poison")
     queues.cluster.wait_for(lambda: queues.status("mail")["depth"]["dead"] == 1, 60, what="a dead letter")
     queues.patch("mail", version=2, partitions=2)
-    draining = queues.wait("mail", "Draining", "True", "DeadLettersRemain")
-    assert "1 dead" in draining["message"]
-    assert queues.condition("mail", "Ready")["status"] == "True"
-    queues.wait_versions("mail", {1: "Drained", 2: "Active"})
+    queues.wait_versions("mail", {1: "Completed", 2: "Active"})
+    queues.cluster.wait_for(lambda: queues.status("mail")["depth"]["dead"] == 1, 60, what="the dead letter in v2")
 
 
 def test_J15_jobs_of_a_type_that_no_worker_knows_are_shown_and_run_once_one_does(

@@ -124,8 +124,8 @@ def report(error: ValidationError | HeadraceError, names: Mapping[str, str] | No
     code = Exit.ERROR
     if isinstance(error, AccessDenied):
         code = Exit.AUTHENTICATION
-    elif isinstance(error, NotDrained) and error.reason != "DeadLettersRemain":
-        code = Exit.PENDING  # jobs run dry by themselves; dead letters need somebody
+    elif isinstance(error, NotDrained):
+        code = Exit.PENDING  # jobs run dry by themselves
     fail(str(error), code)
 
 

@@ -18,6 +18,7 @@ from typing import Protocol
 from headrace.stores.bounds import (
     GRAVE_TTL_MS,
     HORIZONS,
+    MAX_ASIDE,
     MAX_BATCH,
     MAX_CLAIM,
     MAX_CLAIM_BYTES,
@@ -45,6 +46,7 @@ from headrace.stores.protocols.finished import (
     Trimmed,
 )
 from headrace.stores.protocols.inquiry import Described, InquirySteps, Live, LiveState, Statuses
+from headrace.stores.protocols.moving import Aside, Fence, MovingSteps
 from headrace.stores.protocols.parking import ParkingSteps, Unknown, no_worker_knows
 from headrace.stores.protocols.producing import LANE, Accepted, Moved, NewJob, ProducingSteps
 from headrace.stores.protocols.server import ServerSteps
@@ -59,6 +61,7 @@ __all__ = [
     "GRAVE_TTL_MS",
     "HORIZONS",
     "LANE",
+    "MAX_ASIDE",
     "MAX_BATCH",
     "MAX_CLAIM",
     "MAX_CLAIM_BYTES",
@@ -73,6 +76,7 @@ __all__ = [
     "TOMBSTONE_TTL_MS",
     "WORK",
     "Accepted",
+    "Aside",
     "Claim",
     "Claimed",
     "Counts",
@@ -80,6 +84,7 @@ __all__ = [
     "Depth",
     "Described",
     "Failure",
+    "Fence",
     "FinishedBatch",
     "FinishedJob",
     "FoundDead",
@@ -115,6 +120,7 @@ class Store(
     ProducingSteps,
     WorkingSteps,
     ParkingSteps,
+    MovingSteps,
     DeadLetterSteps,
     FinishedSteps,
     InquirySteps,

@@ -13,6 +13,8 @@ MAX_BATCH = 1000
 MAX_RECOVER = 100
 MAX_PROMOTE = 1000
 MAX_UNPARK = 1000
+MAX_ASIDE = 100
+"""Jobs of one partition that are on their way to another version at the same time, at most."""
 NONCE_TTL_MS = 10_000
 TOMBSTONE_TTL_MS = 7 * 24 * 3600 * 1000
 GRAVE_TTL_MS = TOMBSTONE_TTL_MS + 24 * 3600 * 1000
@@ -21,6 +23,8 @@ SUSPECT_RECHECK_MS = 1000
 """A partition whose suspects nobody may take now is hinted again after this time."""
 ROOM_MS = 10_000
 """A worker that makes room for a job that runs alone has to say so within this time, or another one is asked."""
+FENCED_RECHECK_MS = 1000
+"""A partition in which only a leader may claim is hinted again after this time, if another one came."""
 RECHECK_MS = 2000
 """A partition with ready jobs is hinted again after this time, whatever happened to the first hint."""
 MAX_RESULT_BYTES = 64 << 10
@@ -58,3 +62,9 @@ def check_page(limit: int) -> None:
     """Raise InvalidInput if a page of fewer than 1 or more than MAX_BATCH elements is asked for."""
     if not 1 <= limit <= MAX_BATCH:
         raise InvalidInput("limit", f"is {limit}", f"ask for 1 to {MAX_BATCH} at once")
+
+
+def check_aside(number: int) -> None:
+    """Raise InvalidInput if one call moves more than MAX_ASIDE jobs."""
+    if not 0 <= number <= MAX_ASIDE:
+        raise InvalidInput("limit", f"is {number}", f"move 0 to {MAX_ASIDE} jobs at once")

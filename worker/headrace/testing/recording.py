@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from headrace.envelope import decode_record
 from headrace.job import Job
-from headrace.stores.base import Claim, Claimed, Failure, Release, Settled, Success, Unknown
+from headrace.stores.base import Claim, Claimed, Failure, Fence, Release, Settled, Success, Unknown
 from headrace.stores.memory import MemoryStore
 from headrace.topology import PartitionRef
 from headrace.worker.metrics import Outcome
@@ -170,10 +170,11 @@ class RecordingStore(GatedStore):
         suspects: int = 1,
         alone: bool = False,
         successes: Sequence[Success] = (),
+        fence: Fence | None = None,
     ) -> Claim:
         """Claim, and note what was acknowledged and what begins."""
         claim = await super().claim(
-            ref, worker, seq, limit, lease_ms, acks, suspects=suspects, alone=alone, successes=successes
+            ref, worker, seq, limit, lease_ms, acks, suspects=suspects, alone=alone, successes=successes, fence=fence
         )
         if acks:
             self._end(acks, claim.refused, lambda _: ("succeeded", ""))

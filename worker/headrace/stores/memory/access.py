@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from headrace.settings import QueueSettings
+from headrace.settings import QueueSettings, partition_limits
 from headrace.stores.memory.data import Data, system_clock
 from headrace.stores.memory.hints import Waiters
 from headrace.stores.memory.partition import Partition
@@ -33,7 +33,7 @@ class MemoryAccess:
                 return None
             # Epoch 0: it has no settings yet, so those of any topology are newer.
             self._data.tombstones.pop(ref, None)
-            partition = Partition(ref, 0, 1, QueueSettings(), topology.incarnation)
+            partition = Partition(ref, 0, 1, partition_limits(QueueSettings(), 1), topology.incarnation)
             self._data.partitions[ref] = partition
         if partition.incarnation == topology.incarnation:
             partition.mark(topology, self._data.now())

@@ -31,6 +31,16 @@ class MemoryDeadLetters(MemoryAccess):
             partition = self._data.partitions.get(ref)
             return FoundDead(partition.dead.find(ids, since) if partition else {}, None)
 
+    async def adopt_dead(self, ref: PartitionRef, letters: Sequence[DeadLetter], incarnation: int = 1) -> bool:
+        """Copy dead letters of an older version; False if the partition is not active."""
+        check_batch(letters)
+        with self._data.lock:
+            partition = self._data.partitions.get(ref)
+            if partition is None or (partition.state, partition.incarnation) != ("active", incarnation):
+                return False
+            partition.dead.adopt(letters)
+            return True
+
     async def remove_dead(self, ref: PartitionRef, letters: Sequence[bytes]) -> int:
         """Remove dead letters; the number of those that were there."""
         check_batch(letters)

@@ -6,6 +6,7 @@ from headrace.stores.memory.dead_letters import MemoryDeadLetters
 from headrace.stores.memory.deletion import MemoryDeletion
 from headrace.stores.memory.finished import MemoryFinished
 from headrace.stores.memory.inquiry import MemoryInquiry
+from headrace.stores.memory.moving import MemoryMoving
 from headrace.stores.memory.parking import MemoryParking
 from headrace.stores.memory.producing import MemoryProducing
 from headrace.stores.memory.server import MemoryServer
@@ -22,6 +23,7 @@ class MemoryStore(
     MemoryProducing,
     MemoryWorking,
     MemoryParking,
+    MemoryMoving,
     MemoryDeadLetters,
     MemoryFinished,
     MemoryInquiry,

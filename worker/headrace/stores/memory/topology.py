@@ -44,18 +44,18 @@ class MemoryTopology(MemoryAccess):
     def _agree(
         self, ref: PartitionRef, topology: Topology, partitions: int, *, settled: bool, create: bool
     ) -> PartitionState:
-        partition = self._known(ref, topology.incarnation)
+        partition, limits = self._known(ref, topology.incarnation), topology.limits(ref.version, partitions)
         if partition is None:
             before = self._data.gone(ref, topology.incarnation)
             if create and before == "absent":
                 self._data.tombstones.pop(ref, None)
-                partition = Partition(ref, topology.epoch, partitions, topology.settings, topology.incarnation)
+                partition = Partition(ref, topology.epoch, partitions, limits, topology.incarnation)
                 partition.asleep = True
                 self._data.partitions[ref] = partition
             return before
         if partition.incarnation > topology.incarnation:
             return partition.state
-        partition.agree(topology.epoch, partitions, topology.settings, settled=settled)
+        partition.agree(topology.epoch, partitions, limits, settled=settled)
         self._hint_news(ref, partition, self._data.now())
         return partition.state
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from headrace.stores.bounds import check_acks, check_batch, check_limit
 from headrace.stores.memory.access import MemoryAccess
 from headrace.stores.protocols.finished import Success
+from headrace.stores.protocols.moving import Fence
 from headrace.stores.protocols.working import Claim, Failure, Release, Settled, token_of
 from headrace.topology import PartitionRef
 
@@ -26,6 +27,7 @@ class MemoryWorking(MemoryAccess):
         suspects: int = 1,
         alone: bool = False,
         successes: Sequence[Success] = (),
+        fence: Fence | None = None,
     ) -> Claim:
         """Acknowledge, recover expired leases, promote what is due, and lease up to ``limit`` ready jobs."""
         check_limit(limit)
@@ -41,8 +43,8 @@ class MemoryWorking(MemoryAccess):
             refused = partition.ack(acks, successes, now)
             partition.recover(now)
             partition.promote_due(now)
-            jobs, more, next_due, room = partition.claim(
-                token, worker, seq, limit, now + lease_ms, now, suspects=suspects, alone=alone
+            jobs, more, next_due, room, fenced = partition.claim(
+                token, worker, seq, limit, now + lease_ms, now, suspects=suspects, alone=alone, fence=fence
             )
             partition.take_news()
             hints.claimed(ref, more=more, next_due=next_due, now=now)
@@ -50,7 +52,7 @@ class MemoryWorking(MemoryAccess):
             # Read before the leftovers are handed out: it tells this worker where to go on.
             following = None if hints.rearm else hints.first()
             self._waiters.deliver(ref.queue)
-            return Claim(token, jobs, refused, False, now, following, alarm_ms, room)
+            return Claim(token, jobs, refused, False, now, following, alarm_ms, room, fenced)
 
     async def resume(self, ref: PartitionRef, worker: str, seq: int, lease_ms: int) -> Claim:
         """Return again the batch of an earlier claim whose reply was lost, its leases renewed."""

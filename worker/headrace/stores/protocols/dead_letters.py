@@ -55,6 +55,13 @@ class DeadLetterSteps(Protocol):
         """
         ...
 
+    async def adopt_dead(self, ref: PartitionRef, letters: Sequence[DeadLetter], incarnation: int = 1) -> bool:
+        """Copy dead letters of an older version into an active partition; the same again changes nothing.
+
+        False, and nothing changed, if it is not active, or of another incarnation of the queue.
+        """
+        ...
+
     async def remove_dead(self, ref: PartitionRef, letters: Sequence[bytes]) -> int:
         """Remove dead letters; the number of those that were there."""
         ...

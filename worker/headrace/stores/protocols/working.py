@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from headrace.stores.protocols.finished import Success
+from headrace.stores.protocols.moving import Fence
 from headrace.topology import PartitionRef
 
 
@@ -55,7 +56,8 @@ class Claim:
     ``refused``: indexes into the call's acks that were not leased under their token. ``gone``: the partition is
     absent, closed or a tombstone. ``next_hint``: another partition of the queue that is worth a claim, if the store
     knows one. ``alarm_ms``: see `Store.tick`. ``make_room``: a job waits to be run alone, and this worker is asked to
-    claim nothing more until it runs nothing; nothing new was leased.
+    claim nothing more until it runs nothing; nothing new was leased. ``fenced``: only a leader gets jobs here, and the
+    caller is not it.
     """
 
     token: bytes
@@ -66,6 +68,7 @@ class Claim:
     next_hint: PartitionRef | None = None
     alarm_ms: int | None = None
     make_room: bool = False
+    fenced: bool = False
 
 
 def token_of(worker: str, seq: int) -> bytes:
@@ -88,14 +91,15 @@ class WorkingSteps(Protocol):
         suspects: int = 1,
         alone: bool = False,
         successes: Sequence[Success] = (),
+        fence: Fence | None = None,
     ) -> Claim:
         """Acknowledge ``acks``, recover expired leases, promote due jobs, and lease up to ``limit`` ready jobs.
 
         ``limit`` <= MAX_CLAIM; 0 only acknowledges and does the housekeeping. ``worker:seq`` must be new for each call.
         ``suspects``: how many suspects (jobs whose lease was lost before) may be among them. ``alone``: this worker
         runs nothing else, and will not as long as it runs a job that must run alone (a suspect that was lost again);
-        then it gets that one if there is one, and nothing beside it.
-        ``successes``: see `ack`.
+        then it gets that one if there is one, and nothing beside it. ``successes``: see `ack`. ``fence``: the leader
+        that claims; of a queue in which only the leader runs jobs nobody else gets any.
         """
         ...
 

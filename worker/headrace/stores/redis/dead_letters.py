@@ -43,6 +43,13 @@ class RedisDeadLetters(RedisAccess):
         ]
         return FoundDead({letter.stored_id: letter for letter in letters}, (int(at), int(skip)) if at else None)
 
+    async def adopt_dead(self, ref: PartitionRef, letters: Sequence[DeadLetter], incarnation: int = 1) -> bool:
+        """Copy dead letters of an older version; False if the partition is not active."""
+        check_batch(letters)
+        return bool(
+            await self._run("dead_adopt", ref, incarnation, pack([part for letter in letters for part in letter]))
+        )
+
     async def remove_dead(self, ref: PartitionRef, letters: Sequence[bytes]) -> int:
         """Remove dead letters; the number of those that were there."""
         check_batch(letters)

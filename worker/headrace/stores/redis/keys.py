@@ -47,6 +47,19 @@ SCRIPT_KEYS: Final[dict[str, tuple[str, ...]]] = {
     "trim": ("meta", "dead", "letters", "done"),
     "statuses": ("meta", "jobs", "lease", "leased", "scheduled", "retry", "park", "moving"),
     "describe": ("jobs", "lease", "leased", "scheduled", "retry", "park", "moving", "mut"),
+    "dead_adopt": ("meta", "dead", "letters"),
+    "fence": ("meta", "r0", "r1", "r2", "suspects", "alone"),
+    "set_aside": (
+        "meta", "r0", "r1", "r2", "scheduled", "retry", "jobs", "mut", "park", "moving", "suspects", "alone",
+    ),
+    "adopt": (
+        "meta", "r0", "r1", "r2", "scheduled", "retry", "jobs", "mut", "park", "arrived", "suspects", "alone",
+    ),
+    "retarget": ("meta", "moving"),
+    "let_go": ("meta", "jobs", "mut", "moving"),
+    "forget_arrived": ("meta", "arrived"),
+    "arrivals": ("arrived",),
+    "still_aside": ("moving",),
     "install": ("meta", "r0", "r1", "r2", "suspects", "alone"),
     "mark": ("meta",),
     "close": COUNTED,
@@ -59,12 +72,13 @@ SCRIPT_KEYS: Final[dict[str, tuple[str, ...]]] = {
 """Partition keys of each script, in the order of its KEYS."""
 
 WAKES: Final = "wakes"
-HINTED: Final = ("ack", "fail", "release", "recover", "promote_due", "install")
+HINTED: Final = ("ack", "fail", "release", "recover", "promote_due", "install", "fence")
 HINT_KEYS: Final[dict[str, tuple[str, ...]]] = {
     "enqueue": ("hot", "due", WAKES),
     "claim": ("hot", "due", "alarm"),
     "park": ("hot", "due", "parked"),
     "unpark": ("hot", "due", "parked"),
+    "adopt": ("hot", "due", "parked", WAKES),
     "bury_parked": ("parked",),
     "remove": ("hot", "due", "parked"),
     **dict.fromkeys(HINTED, ("hot", "due")),

@@ -6,6 +6,7 @@ from headrace.stores.redis.dead_letters import RedisDeadLetters
 from headrace.stores.redis.deletion import RedisDeletion
 from headrace.stores.redis.finished import RedisFinished
 from headrace.stores.redis.inquiry import RedisInquiry
+from headrace.stores.redis.moving import RedisMoving
 from headrace.stores.redis.parking import RedisParking
 from headrace.stores.redis.producing import RedisProducing
 from headrace.stores.redis.server import RedisServer
@@ -22,6 +23,7 @@ class RedisStore(
     RedisProducing,
     RedisWorking,
     RedisParking,
+    RedisMoving,
     RedisDeadLetters,
     RedisFinished,
     RedisInquiry,

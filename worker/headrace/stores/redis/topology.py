@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from headrace.redis.client import Argument
-from headrace.settings import partition_limits
+from headrace.settings import PartitionLimits
 from headrace.stores.bounds import TOMBSTONE_TTL_MS
 from headrace.stores.protocols.topology import Counts, PartitionState
 from headrace.stores.redis.access import RedisAccess
@@ -24,16 +24,19 @@ STATES: Final[dict[bytes, PartitionState]] = {
 """States of a partition, by how they are stored."""
 
 
-def _limits(topology: Topology, partitions: int) -> tuple[Argument, ...]:
+def _limits(limits: PartitionLimits) -> tuple[Argument, ...]:
     """Return a partition's limits as the fields and values that lua/install.lua keeps in its meta."""
-    limits = partition_limits(topology.settings, partitions)
+    flags = ("hold", limits.hold), ("shut", limits.shut), ("only", limits.leader_only)
     rate = "" if limits.rate is None else repr(limits.rate)
     in_flight = "" if limits.in_flight is None else limits.in_flight
     length = "" if limits.length is None else limits.length
     dead = "" if limits.dead is None else limits.dead
     keep = "" if limits.finished is None else "{}:{}:{}".format(*limits.finished)
-    enforced = ("hold", limits.hold, "rate", rate, "cap", in_flight, "len", length, "crash", limits.crashes)
-    return (*enforced, "deadmax", dead, "hist", limits.history, "keep", keep)
+    return (
+        *(part for name, flag in flags for part in (name, "1" if flag else "")),
+        *("rate", rate, "cap", in_flight, "len", length, "crash", limits.crashes),
+        *("deadmax", dead, "hist", limits.history, "keep", keep),
+    )
 
 
 class RedisTopology(RedisAccess):
@@ -61,7 +64,7 @@ class RedisTopology(RedisAccess):
     async def _agree(
         self, ref: PartitionRef, topology: Topology, partitions: int, step: str, *, create: bool
     ) -> PartitionState:
-        limits = _limits(topology, partitions)
+        limits = _limits(topology.limits(ref.version, partitions))
         wanted = (topology.epoch, partitions, step, int(create), ref.label, topology.incarnation)
         reply = await self._run("install", ref, *wanted, *limits)
         await self._hint(ref, ready=reply[1])

@@ -9,8 +9,10 @@ from typing import Any
 import msgpack
 
 from headrace.errors import StoreUnavailable
+from headrace.redis.client import Argument
 from headrace.stores.bounds import check_acks, check_batch, check_limit
 from headrace.stores.protocols.finished import Success
+from headrace.stores.protocols.moving import Fence
 from headrace.stores.protocols.working import Claim, Claimed, Failure, Release, Settled, token_of
 from headrace.stores.redis.access import RedisAccess, pack
 from headrace.stores.redis.finished import pack_successes
@@ -34,15 +36,17 @@ class RedisWorking(RedisAccess):
         suspects: int = 1,
         alone: bool = False,
         successes: Sequence[Success] = (),
+        fence: Fence | None = None,
     ) -> Claim:
         """Acknowledge, recover, promote what is due, and lease up to ``limit`` ready jobs."""
         check_limit(limit)
         check_acks(acks, successes)
         packed = pack([part for ack in acks for part in ack]) if acks else b""
         told = pack_successes(acks, successes)
+        leader: tuple[Argument, ...] = fence or ("", "", "")
         seen = await self._hints.before_claim(ref) if self._hints is not None else b""
         reply = await self._run(
-            "claim", ref, ref.label, worker, seq, limit, lease_ms, packed, suspects, int(alone), told
+            "claim", ref, ref.label, worker, seq, limit, lease_ms, packed, suspects, int(alone), told, *leader
         )
         token = token_of(worker, seq)
         if reply[0] == b"gone":
@@ -50,12 +54,13 @@ class RedisWorking(RedisAccess):
                 with suppress(StoreUnavailable):
                     await self._hints.forget(ref)
             return Claim(token, refused=list(range(len(acks))), gone=True)
-        _, now, refused, jobs, following, alarm_ms, more, due, room = reply
+        _, now, refused, jobs, following, alarm_ms, more, due, room, fenced = reply
         if self._hints is not None:
             with suppress(StoreUnavailable):
                 following, alarm_ms = await self._hints.after_claim(ref, worker, Outlook(more, due), seen)
         hint = labelled(ref.queue, following) if following and following != b"@" else None
-        return Claim(token, _claimed(jobs), refused, False, now, hint, None if alarm_ms < 0 else alarm_ms, bool(room))
+        alarm = None if alarm_ms < 0 else alarm_ms
+        return Claim(token, _claimed(jobs), refused, False, now, hint, alarm, bool(room), bool(fenced))
 
     async def resume(self, ref: PartitionRef, worker: str, seq: int, lease_ms: int) -> Claim:
         """Return again the batch of an earlier claim whose reply was lost, its leases renewed."""

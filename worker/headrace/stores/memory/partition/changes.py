@@ -28,6 +28,12 @@ class Changes:
             self.history.popleft()
         self.last_error = error or self.last_error
 
+    @staticmethod
+    def unpacked(packed: bytes) -> Changes:
+        """Return the facts of a stored form."""
+        attempt, expiries, last_error, history, crashes, suspicion = msgpack.unpackb(packed)
+        return Changes(attempt, expiries, last_error, deque(map(tuple, history)), crashes, suspicion)
+
     def packed(self) -> bytes:
         """Return the stored form."""
         facts = [

@@ -4,39 +4,60 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from headrace.stores.bounds import MAX_CLAIM_BYTES, SUSPECT_RECHECK_MS
+from headrace.stores.bounds import FENCED_RECHECK_MS, MAX_CLAIM_BYTES, SUSPECT_RECHECK_MS
 from headrace.stores.memory.partition.contents import Contents
 from headrace.stores.memory.partition.lanes import number_within
 from headrace.stores.memory.partition.limits import Allowance
+from headrace.stores.protocols.moving import Fence
 from headrace.stores.protocols.working import Claimed
 
 
 class Outcome(NamedTuple):
     """What a claim took, whether more can be claimed at once, and else when the partition needs attention.
 
-    ``room``: the worker is to make room for a job that must run alone.
+    ``room``: the worker is to make room for a job that must run alone. ``fenced``: only a leader may claim here, and
+    the caller is not it.
     """
 
     jobs: list[Claimed]
     more: bool
     next_due: int | None
     room: bool
+    fenced: bool
 
 
 class ClaimingRules(Contents):
     """Claims, and claims whose reply was lost."""
 
     def claim(
-        self, token: bytes, worker: str, seq: int, limit: int, until: int, now: int, *, suspects: int, alone: bool
+        self,
+        token: bytes,
+        worker: str,
+        seq: int,
+        limit: int,
+        until: int,
+        now: int,
+        *,
+        suspects: int,
+        alone: bool,
+        fence: Fence | None,
     ) -> Outcome:
-        """Lease up to ``limit`` ready jobs under ``token``; nothing if that call was given up by `resume`."""
-        allowance = self._limiter.allow(limit, len(self._leases), now)
+        """Lease up to ``limit`` ready jobs under ``token``; nothing if that call was given up by `resume`.
+
+        ``fence``: the leader that claims, where only a leader may.
+        """
+        fenced = self._limiter.limits.leader_only and (fence is None or self.newer_leader(fence) is not None)
+        if fenced:
+            # Somebody else is to run what is here; the hint comes back later, lest two pass it to and fro.
+            allowance = Allowance(0, now + FENCED_RECHECK_MS)
+        else:
+            allowance = self._limiter.allow(limit, len(self._leases), now)
         held_back = allowance.jobs < limit
         wanted = 0 if token in self._nonces else allowance.jobs
         keys: list[bytes] = []
         suspected = 0
         apart = self._alone.popleft() if alone and wanted and self._alone else None
-        room = self._make_room(worker, now, wants=limit > 0, taken=apart is not None)
+        room = not fenced and self._make_room(worker, now, wants=limit > 0, taken=apart is not None)
         if apart is not None:
             keys = [apart]
         elif wanted and not room:
@@ -49,11 +70,11 @@ class ClaimingRules(Contents):
         self._limiter.leased(len(keys), now)
         took_suspects = suspected > 0 or apart is not None
         more, due = self._outlook(allowance, now, held_back=held_back, took_suspects=took_suspects)
-        return Outcome([self._claimed(key) for key in keys], more, due, room)
+        return Outcome([self._claimed(key) for key in keys], more, due, room, fenced)
 
     def _make_room(self, worker: str, now: int, *, wants: bool, taken: bool) -> bool:
         """Decide whether this worker is to run nothing soon, for a job that must run alone."""
-        if self._limiter.limits.hold == "claim":
+        if self._limiter.limits.hold:
             return False
         if taken or not self._alone:
             self._room.made(worker)
@@ -84,7 +105,7 @@ class ClaimingRules(Contents):
         due = self.next_due()
         if ready and allowance.reopens is not None:
             due = allowance.reopens if due is None else min(due, allowance.reopens)
-        if (self._suspects or self._alone) and self._limiter.limits.hold != "claim":
+        if (self._suspects or self._alone) and not self._limiter.limits.hold:
             if took_suspects and not held_back:
                 return True, None
             due = now + SUSPECT_RECHECK_MS if due is None else min(due, now + SUSPECT_RECHECK_MS)

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from typing import Final
+from typing import Final, NamedTuple
 
-from headrace.settings import QueueSettings, partition_limits
+from headrace.settings import PartitionLimits
 from headrace.stores.memory.partition.changes import Changes
 from headrace.stores.memory.partition.dead_letters import DeadLetters
 from headrace.stores.memory.partition.finished import Finished
@@ -21,10 +21,22 @@ from headrace.stores.memory.partition.nonces import Nonces
 from headrace.stores.memory.partition.parked import Parked
 from headrace.stores.memory.partition.room import Room
 from headrace.stores.memory.partition.waiting import Waiting, earliest
+from headrace.stores.protocols.moving import Fence, Place
 from headrace.stores.protocols.statistics import Growth
 from headrace.stores.protocols.topology import Counts, PartitionState
 from headrace.stores.protocols.working import Claimed
 from headrace.topology import PartitionRef, Topology
+
+
+class Move(NamedTuple):
+    """A job set aside: its key, the version it moves to, and where it waited, until when or for which type."""
+
+    key: bytes
+    to: int
+    place: Place
+    at: int
+    type: str
+
 
 TIMES: Final = struct.Struct(">QQ")
 """How a record begins: when it was enqueued and when it was to run, in ms."""
@@ -34,7 +46,7 @@ class Contents:
     """Keys are lane byte + stored id; ids (keys without their lane) are unique while live."""
 
     def __init__(
-        self, ref: PartitionRef, epoch: int, partitions: int, settings: QueueSettings, incarnation: int = 1
+        self, ref: PartitionRef, epoch: int, partitions: int, limits: PartitionLimits, incarnation: int = 1
     ) -> None:
         self.ref = ref
         self.incarnation = incarnation
@@ -59,9 +71,13 @@ class Contents:
         self._leases = Leases()
         self._parked = Parked()
         self._nonces = Nonces()
-        self._limiter = Limiter(partition_limits(settings, partitions))
+        self._limiter = Limiter(limits)
         self._news = Noticeboard()
         self._enqueued = self._arrived = self._expired = self._dead_dropped = 0
+        self._moving: dict[bytes, Move] = {}
+        # Stored id -> where it came from.
+        self._adopted: dict[bytes, PartitionRef] = {}
+        self._fence: Fence | None = None
 
     @property
     def ready(self) -> int:
@@ -86,8 +102,8 @@ class Contents:
             retry=len(self._retry),
             leased=len(self._leases),
             parked=len(self._parked),
-            moving=0,
-            arrived=0,
+            moving=len(self._moving),
+            arrived=len(self._adopted),
             dead=len(self.dead),
             oldest_ready_at=min((TIMES.unpack_from(self._jobs[key[1:]])[1] for key in heads), default=None),
             next_due_at=self.next_waiting(),
@@ -108,6 +124,19 @@ class Contents:
         """Return the jobs that wait for their time (ms), with it, in no order."""
         return [(at, self._claimed(key)) for at, key in (*self._scheduled, *self._retry)]
 
+    def newer_leader(self, fence: Fence) -> int | None:
+        """Return None if the partition obeys this leader, from now on; else the epoch of the one that it obeys.
+
+        Of two with one epoch the first that came counts: after a failover an epoch may be minted again.
+        """
+        known = self._fence
+        if fence.incarnation != self.incarnation:
+            return known.epoch if known else 0
+        if known is not None and (fence.epoch < known.epoch or (fence.epoch == known.epoch and fence != known)):
+            return known.epoch
+        self._fence = fence
+        return None
+
     def take_news(self) -> News:
         """Return what was added since the last call, for the hints."""
         return self._news.take()
@@ -116,6 +145,12 @@ class Contents:
         """After leases ended early, hint at jobs that the in-flight limit held back."""
         if freed and self._limiter.limits.in_flight is not None and bool(self._lanes):
             self._news.became_ready()
+
+    def _rouse(self) -> None:
+        """Say that there is a job, if the partition was asleep."""
+        if self.asleep:
+            self.asleep = False
+            self._news.woke()
 
     def _push(self, key: bytes, *, head: bool = False) -> None:
         if self._lanes.push(key, head=head):

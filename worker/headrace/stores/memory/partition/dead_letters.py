@@ -24,6 +24,10 @@ class DeadLetters:
             died_at += 1
         self._letters[letter] = DeadLetter(letter, died_at, record, changes)
 
+    def adopt(self, letters: Sequence[DeadLetter]) -> None:
+        """Take over dead letters of another partition."""
+        self._letters |= {letter.letter: letter for letter in letters}
+
     def page(self, after: DeadLetter | None, limit: int) -> list[DeadLetter]:
         """Return the oldest dead letters after one that was seen."""
         letters = (letter for letter in self._letters.values() if after is None or letter.order > after.order)

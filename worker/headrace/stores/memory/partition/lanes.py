@@ -27,6 +27,10 @@ class Lanes:
             lane.append(key)
         return len(lane) == 1
 
+    def take_first(self) -> bytes | None:
+        """Take the first key of the first lane that has one."""
+        return next((lane.popleft() for lane in self._lanes.values() if lane), None)
+
     def pop(self, wanted: int, seq: int) -> list[bytes]:
         """Take up to ``wanted`` keys with weights 7 : 2 : 1.
 

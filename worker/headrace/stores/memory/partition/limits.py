@@ -25,7 +25,7 @@ class Limiter:
 
     def allow(self, wanted: int, leased: int, now: int) -> Allowance:
         """Decide how many of the ``wanted`` jobs may be leased while ``leased`` are in flight."""
-        if self.limits.hold == "claim":
+        if self.limits.hold:
             return Allowance(0, None)
         if self.limits.in_flight is not None:
             wanted = max(0, min(wanted, self.limits.in_flight - leased))

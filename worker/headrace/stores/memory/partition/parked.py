@@ -29,6 +29,11 @@ class Parked:
             self._types[kind] = left
         return parked[:limit]
 
+    def take_any(self) -> tuple[str, bytes] | None:
+        """Remove the first job of the first type."""
+        kind = min(self._types, default=None)
+        return None if kind is None else (kind, self.take(kind, 1)[0])
+
     def sizes(self, types: int) -> dict[str, int]:
         """Return how many jobs wait for each type, for at most ``types`` of them."""
         return {kind: len(keys) for kind, keys in sorted(self._types.items())[:types]}

@@ -8,6 +8,7 @@ from __future__ import annotations
 from headrace.stores.memory.partition.claiming import ClaimingRules
 from headrace.stores.memory.partition.housekeeping import HousekeepingRules
 from headrace.stores.memory.partition.inquiry import InquiryRules
+from headrace.stores.memory.partition.moving import MovingRules
 from headrace.stores.memory.partition.parking import ParkingRules
 from headrace.stores.memory.partition.producing import ProducingRules
 from headrace.stores.memory.partition.settling import SettlingRules
@@ -22,6 +23,7 @@ class Partition(
     SettlingRules,
     HousekeepingRules,
     ParkingRules,
+    MovingRules,
     SleepingRules,
     InquiryRules,
 ):

@@ -23,7 +23,7 @@ class ProducingRules(Contents):
         existing = set()
         fresh = len({key[1:] for key, _, _ in jobs} - self._jobs.keys())
         limits = self._limiter.limits
-        if fresh and limits.hold == "enqueue":
+        if fresh and limits.shut:
             raise QueueHeld(self.ref.queue)
         if fresh and limits.length is not None and len(self._jobs) + fresh > limits.length:
             raise QueueFull(self.ref.queue, self.ref.label, len(self._jobs), limits.length)
@@ -39,9 +39,8 @@ class ProducingRules(Contents):
                 self._push(key)
             else:
                 self._wait(self._scheduled, run_at, key)
-        if self.asleep and len(existing) < len(jobs):
-            self.asleep = False
-            self._news.woke()
+        if len(existing) < len(jobs):
+            self._rouse()
         self._nonces.remember(nonce, now)
         return Accepted(frozenset(existing))
 

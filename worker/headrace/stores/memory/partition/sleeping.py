@@ -11,9 +11,9 @@ class SleepingRules(Contents):
     def sleep(self, now: int, horizon_ms: int) -> bool:
         """Fall asleep if nothing needs a worker within ``horizon_ms``; whether it did."""
         due = self.next_waiting()
-        held = self._limiter.limits.hold == "claim"
+        held = self._limiter.limits.hold
         soon = due is not None and due <= now + horizon_ms
-        if len(self._leases) or (not held and (self.ready or soon)):
+        if len(self._leases) or self._moving or self._adopted or (not held and (self.ready or soon)):
             return False
         self.asleep = True
         return True

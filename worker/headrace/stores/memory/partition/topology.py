@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.settings import QueueSettings, partition_limits
+from headrace.settings import PartitionLimits
 from headrace.stores.memory.partition.contents import Contents
 from headrace.topology import Topology
 
@@ -10,7 +10,7 @@ from headrace.topology import Topology
 class TopologyRules(Contents):
     """Steps on the partition as a whole."""
 
-    def agree(self, epoch: int, partitions: int, settings: QueueSettings, *, settled: bool) -> None:
+    def agree(self, epoch: int, partitions: int, limits: PartitionLimits, *, settled: bool) -> None:
         """Follow a topology that is newer than what it knows (``settled``: or as new)."""
         newer = self.epoch < epoch
         if self.state == "active" and (newer or (settled and self.epoch == epoch)):
@@ -18,9 +18,9 @@ class TopologyRules(Contents):
         elif self.state != "draining" or not newer:
             return
         self.epoch = epoch
-        self._limiter.limits = partition_limits(settings, partitions)
+        self._limiter.limits = limits
         # Jobs that the former settings held back are not hinted by anybody else.
-        if self._limiter.limits.hold != "claim" and self.ready:
+        if not limits.hold and self.ready:
             self._news.became_ready()
 
     def mark(self, successor: Topology, now: int) -> None:
@@ -31,9 +31,9 @@ class TopologyRules(Contents):
 
     def close(self) -> None:
         """Close it for ever, if it drains and holds no live job."""
-        if self.state == "draining" and not self._jobs:
+        if self.state == "draining" and not self._jobs and not self._adopted:
             self.state = "closed"
 
     def unused(self, now: int) -> bool:
         """Whether it holds neither live jobs nor dead letters, nor the nonce of a call that may be sent again."""
-        return not (self._jobs or self.dead or self._nonces.recent(now))
+        return not (self._jobs or self._adopted or self.dead or self._nonces.recent(now))

@@ -26,6 +26,10 @@ class Waiting:
         """Let a job wait until ``at``."""
         heapq.heappush(self._heap, (at, key))
 
+    def take_first(self) -> tuple[int, bytes] | None:
+        """Remove the key that is due first, whenever that is."""
+        return heapq.heappop(self._heap) if self._heap else None
+
     def take_due(self, now: int, limit: int) -> list[bytes]:
         """Remove at most ``limit`` keys that are due, earliest first."""
         keys: list[bytes] = []

@@ -7,10 +7,12 @@
 -- ARGV  1 label "version:partition", 2 worker, 3 seq of this call, 4 jobs wanted (0..256), 5 lease ms,
 --       6 msgpack [key, token, ...] of finished jobs, or '', 7 suspects that may be among them (0..256),
 --       8 the worker runs nothing else, and will not while it runs a job of the alone list (0/1),
---       9 msgpack [id, type, attempt, result, ...] of the finished jobs, or '': nothing is kept of them
+--       9 msgpack [id, type, attempt, result, ...] of the finished jobs, or '': nothing is kept of them,
+--       10 epoch, 11 nonce, 12 incarnation of the leader that claims, or ''
 -- Returns {'ok', now, refused acks (indexes from 0), msgpack [key, record, changes or '', ...] or '',
 --          label of the next hot partition or '', ms for the alarm or -1, more jobs are ready (0/1), next due ms or -1,
---          a job waits to be run alone and this worker is to make room (0/1)}
+--          a job waits to be run alone and this worker is to make room (0/1),
+--          only a leader may claim here, and the caller is not it (0/1)}
 --         {'gone'}: absent, closed or tombstone
 -- Cost  O(acks + jobs) + O(log n) each; at most 100 recovered and 1,000 promoted. Called by workers.
 local META, R0, R1, R2, SCHEDULED, RETRY, LEASED, LEASE, JOBS, MUT = unpack(KEYS, 1, 10)
@@ -27,6 +29,8 @@ local TOKEN = WORKER .. ':' .. ARGV[3]
 --@include ready
 --@include recover
 --@include promote_due
+--@include incarnation
+--@include fence
 --@include lanes
 --@include limits
 --@include room
@@ -35,7 +39,8 @@ local TOKEN = WORKER .. ':' .. ARGV[3]
 --@include finished
 --@include keep_finished
 
-local meta = redis.call('HMGET', META, 's', 't', 'done', 'crash', 'hold', 'rate', 'cap', 'tokens', 'at', 'room', 'roomt')
+local meta = redis.call('HMGET', META, 's', 't', 'done', 'crash', 'hold', 'rate', 'cap', 'tokens', 'at', 'room', 'roomt',
+  'only')
 if HOT then redis.call('ZREM', HOT, LABEL) end
 if meta[1] ~= 'A' and meta[1] ~= 'D' then
   if DUE then redis.call('ZREM', DUE, LABEL) end
@@ -51,10 +56,16 @@ local limits = {meta[5], meta[6], meta[7], meta[8], meta[9]}
 local asked = math.min(tonumber(ARGV[4]), 256)
 local wanted, reopens = allowed(now, asked, limits)
 local held_back = wanted < asked -- by a limit: what is ready beyond it waits for its time
+local fenced = meta[12] == '1' and (ARGV[10] == '' or newer_leader(ARGV[10], ARGV[11], ARGV[12]) ~= nil)
+if fenced then
+  -- Somebody else is to run what is here; the hint comes back a little later, lest two pass it to and fro.
+  wanted, reopens = 0, now + 1000
+  held_back = asked > 0
+end
 if wanted > 0 and redis.call('ZSCORE', SEEN, TOKEN) then wanted = 0 end
 local keys, suspects, alone = {}, {}, false
 if wanted > 0 and ARGV[8] == '1' then alone = redis.call('LPOP', ALONE) end
-local room = limits[1] ~= 'claim' and make_room(now, meta[10], tonumber(meta[11] or 0), asked > 0, alone) or 0
+local room = limits[1] ~= '1' and not fenced and make_room(now, meta[10], tonumber(meta[11] or 0), asked > 0, alone) or 0
 if alone then
   keys[1] = alone
 elseif wanted > 0 and room == 0 then
@@ -117,7 +128,7 @@ else
   due = next_due() or -1
   if ready and reopens and (due < 0 or reopens < due) then due = reopens end
   local waiting = redis.call('EXISTS', SUSPECTS, ALONE)
-  if waiting > 0 and limits[1] ~= 'claim' then
+  if waiting > 0 and limits[1] ~= '1' then
     if (#suspects > 0 or alone) and not held_back then
       more = 1 -- another worker may take the next ones
     elseif due < 0 or now + 1000 < due then
@@ -135,4 +146,4 @@ if HOT then
   end
   following = redis.call('ZRANGE', HOT, 0, 0)[1] or ''
 end
-return {'ok', now, refused, packed, following, alarm_ms, more, due, room}
+return {'ok', now, refused, packed, following, alarm_ms, more, due, room, fenced and 1 or 0}

@@ -19,7 +19,7 @@ local LABEL, NONCE = ARGV[1], ARGV[3]
 --@include wake
 --@include incarnation
 
-local meta = redis.call('HMGET', META, 's', 'n', 't', 'enq', 'succ', 'hold', 'len', 'rdy', 'asleep', 'i')
+local meta = redis.call('HMGET', META, 's', 'n', 't', 'enq', 'succ', 'shut', 'len', 'rdy', 'asleep', 'i')
 local age = compared(meta[10], ARGV[6])
 if not meta[1] or (meta[1] ~= 'A' and age < 0) then return {'moved', 'absent', ''} end
 if meta[1] ~= 'A' then return {'moved', meta[1], meta[5] or ''} end
@@ -59,7 +59,7 @@ for n, id in ipairs(ids) do
   end
 end
 
-if meta[6] == 'enqueue' and #records > 0 then return {'held'} end
+if meta[6] == '1' and #records > 0 then return {'held'} end
 if meta[7] and meta[7] ~= '' and #records > 0 then
   local length = redis.call('HLEN', JOBS)
   if length + #records / 2 > tonumber(meta[7]) then return {'full', length, tonumber(meta[7])} end

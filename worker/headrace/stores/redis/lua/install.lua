@@ -3,9 +3,10 @@
 -- KEYS  1 meta hash, 2-4 ready lists of lanes 0-2, 5 suspects list, 6 alone list;
 --       standalone form also: 7 hot zset, 8 due zset
 -- ARGV  1 epoch of the topology, 2 partition count of the version, 3 "install" | "settle", 4 create if absent (0/1),
---       5 label "version:partition", 6 incarnation of the queue, then the settings as fields and values: hold (claim |
---       enqueue | ''), rate (jobs/s), cap (leased at once), len (jobs), crash (limit), deadmax (dead letters), hist
---       (events of a job), keep (finished jobs: number:bytes:ms); '' where there is none
+--       5 label "version:partition", 6 incarnation of the queue, then the settings as fields and values: hold (claims:
+--       '1' | ''), shut (enqueues: '1' | ''), only (a leader claims: '1' | ''), rate (jobs/s), cap (leased at once),
+--       len (jobs), crash (limit), deadmax (dead letters), hist (events of a job), keep (finished jobs:
+--       number:bytes:ms); '' where there is none
 -- Returns {state before: absent | A | D | C | T, claims were held and may go on (0/1)}
 --         absent, or left by an earlier queue of this name: created active if asked.
 --         A: overwritten if its epoch is older (settle: or equal). D: settings only, if its epoch is older.
@@ -39,7 +40,7 @@ else
   return {state, 0}
 end
 -- Jobs that the former settings held back are not hinted by anybody else.
-if ARGV[8] ~= 'claim' and redis.call('EXISTS', R0, R1, R2, SUSPECTS, ALONE) > 0 then
+if ARGV[8] ~= '1' and redis.call('EXISTS', R0, R1, R2, SUSPECTS, ALONE) > 0 then
   hint_ready(server_now(meta[4]))
   return {state, 1}
 end

@@ -20,7 +20,7 @@ for _, waiting in ipairs({SCHEDULED, RETRY}) do
   if at and (due < 0 or at < due) then due = at end
 end
 if redis.call('EXISTS', LEASED, MOVING, ARRIVED) > 0 then return {0, due, now} end
-if meta[3] ~= 'claim' then
+if meta[3] ~= '1' then
   if redis.call('EXISTS', R0, R1, R2, SUSPECTS, ALONE) > 0 then return {0, due, now} end
   if due >= 0 and due <= now + tonumber(ARGV[1]) then return {0, due, now} end
 end

@@ -8,7 +8,7 @@ local function tokens_left(now, meta)
 end
 
 local function allowed(now, wanted, meta)
-  if meta[1] == 'claim' then return 0 end
+  if meta[1] == '1' then return 0 end
   local reopens
   if meta[3] and meta[3] ~= '' then
     wanted = math.max(0, math.min(wanted, tonumber(meta[3]) - redis.call('ZCARD', LEASED)))
