@@ -10,26 +10,36 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
 from headrace import lifecycle, migration
 from headrace.deletion import delete_queue
 from headrace.envelope import encode_body
 from headrace.errors import Fenced, HeadraceError
-from headrace.ids import encode_id
-from headrace.settings import QueueSettings
 from headrace.stores import base
-from headrace.topology import PartitionRef
-from headrace.topology import Topology as StoredTopology
-from headrace.topology import Version as StoredVersion
+from tests.simulation.comparison import (
+    MOVES,
+    QUEUE,
+    Request,
+    at_time,
+    comparable,
+    essence,
+    expected_call,
+    key,
+    moved,
+    nonce_of,
+    ref_of,
+    settings,
+    stored,
+    topology_of,
+    worker_of,
+)
 from tests.simulation.deletion import Deleter, DeleterState
 from tests.simulation.leader import Leader, LeaderState
 from tests.simulation.sequences import Keeper, KeeperState, Promoter, PromoterState
-from tests.simulation.values import Arrivals, Aside, Call, Counts, Leased, Moved, Ref, Reply, Topology
+from tests.simulation.values import Arrivals, Aside, Call, Counts, Reply, Topology
 from tests.simulation.world import Model, Step, World
 
-QUEUE = "emails"
 LONG_MS = 3_600_000
 PATIENCE = 20.0
 UNSTORED = ("wake", "read_wakes", "scale_to_zero", "scale_up", "sweep")
@@ -61,16 +71,6 @@ def walk(model: Model, seed: int, most: int) -> list[Walked]:
     return steps
 
 
-@dataclass(frozen=True, slots=True)
-class _Request:
-    """A call that a lifecycle coroutine wants to make, and where it waits for the reply."""
-
-    method: str
-    arguments: tuple[Any, ...]
-    options: dict[str, Any]
-    reply: asyncio.Future[Any]
-
-
 class _Stepped:
     """A sequence of steps whose every call of the store waits for its turn, in whatever order.
 
@@ -79,8 +79,8 @@ class _Stepped:
 
     def __init__(self, store: base.Store, sequence: Callable[[base.Store], Coroutine[Any, Any, Any]]) -> None:
         self._store = store
-        self._requests: asyncio.Queue[_Request] = asyncio.Queue()
-        self._waiting: list[_Request] = []
+        self._requests: asyncio.Queue[Request] = asyncio.Queue()
+        self._waiting: list[Request] = []
         self._task = asyncio.ensure_future(sequence(cast(base.Store, self)))
 
     def __getattr__(self, method: str) -> Callable[..., Awaitable[Any]]:
@@ -88,25 +88,25 @@ class _Stepped:
             return self._store.counts
 
         async def call(*arguments: Any, **options: Any) -> Any:
-            request = _Request(method, arguments, options, asyncio.get_running_loop().create_future())
+            request = Request(method, arguments, options, asyncio.get_running_loop().create_future())
             self._requests.put_nowait(request)
             return await request.reply
 
         return call
 
-    async def next(self, expected: tuple[object, ...]) -> _Request:
+    async def next(self, expected: tuple[object, ...]) -> Request:
         """Return the expected call among those that it wants to make now; fail if it does not want it."""
         while True:
             for number, request in enumerate(self._waiting):
-                if (request.method, *_essence(request.arguments)) == expected:
+                if (request.method, *essence(request.arguments)) == expected:
                     return self._waiting.pop(number)
-            wanted = [(request.method, *_essence(request.arguments)) for request in self._waiting]
+            wanted = [(request.method, *essence(request.arguments)) for request in self._waiting]
             assert self._requests.qsize() or not wanted, f"it wants {wanted}, the model {expected}"
             further = await self._wanted()
             assert further is not None, f"the sequence ended before the model's: {self._task}"
             self._waiting.append(further)
 
-    async def _wanted(self) -> _Request | None:
+    async def _wanted(self) -> Request | None:
         wanted = asyncio.ensure_future(self._requests.get())
         async with asyncio.timeout(PATIENCE):
             await asyncio.wait([wanted, self._task], return_when=asyncio.FIRST_COMPLETED)
@@ -164,7 +164,7 @@ class Replay:
         elif isinstance(role, Promoter | Keeper | Deleter | Leader):
             await self._sequence_step(walked)
         elif step.call.method not in UNSTORED:
-            assert await self._call(step.call) == _comparable(step.call, step.reply, self.model)
+            assert await self._call(step.call) == comparable(step.call, step.reply, self.model)
             if self.model.setting.sleeps:
                 await self._compare_wakes(walked)
 
@@ -184,7 +184,7 @@ class Replay:
         assert partition is not None
         assert call.token is not None
         leases = [self._settled(job.uid, call.token) for job in partition.jobs if job.token == call.token]
-        assert await self.store.renew(_ref(call.ref), leases, 1) == []
+        assert await self.store.renew(ref_of(call.ref), leases, 1) == []
         await self._advance(2)
 
     # ---- sequences of headrace.lifecycle ---------------------------------------------------------------------------
@@ -195,7 +195,7 @@ class Replay:
         if number not in self._sequences:
             self._sequences[number] = _Stepped(self.store, self._sequence(walked))
         request = await self._sequences[number].next(
-            _expected(step.call, sorted(self._key(uid)[1:] for uid in step.call.uids))
+            expected_call(step.call, sorted(self._key(uid)[1:] for uid in step.call.uids))
         )
         try:
             reply = await getattr(self.store, request.method)(*request.arguments, **request.options)
@@ -204,11 +204,11 @@ class Replay:
             request.reply.set_exception(error)
             await self._sequences.pop(number).ended()
             return
-        if step.call.method in _MOVES:
-            assert _moved(request, reply) == self._as_moved(step.reply)
+        if step.call.method in MOVES:
+            assert moved(request, reply) == self._as_moved(step.reply)
         elif isinstance(reply, base.Counts):
             assert isinstance(step.reply, Counts)
-            reply = _at_time(reply, clients_may_retry=step.reply.may_retry)
+            reply = at_time(reply, clients_may_retry=step.reply.may_retry)
             assert (reply.state, reply.dead) == (step.reply.state, step.reply.dead)
         elif isinstance(step.reply, Topology) or step.reply is None:
             assert reply == (stored(step.reply) if step.reply else None)
@@ -232,11 +232,11 @@ class Replay:
         if isinstance(role, Leader):
             fence = base.Fence(role.term, f"term {role.term}")
             if walked.step.call.method == "arrivals":
-                arrived = _ref(walked.step.call.ref)
+                arrived = ref_of(walked.step.call.ref)
                 return lambda store: migration.tidy_arrivals(store, arrived, fence)
             after = walked.after.actors[number]
             assert isinstance(after, LeaderState)
-            source = _ref(after.ref)
+            source = ref_of(after.ref)
             return lambda store: migration.move_jobs(store, source, fence)
         task, chosen = self._task(walked)
         if task == "complete":
@@ -261,7 +261,7 @@ class Replay:
         if isinstance(reply, Aside):
             return sorted((self._key(uid)[1:], to) for uid, to in reply.jobs)
         if isinstance(reply, Arrivals):
-            return sorted((self._key(uid)[1:], _ref(source)) for uid, source in reply.jobs)
+            return sorted((self._key(uid)[1:], ref_of(source)) for uid, source in reply.jobs)
         if isinstance(reply, tuple):
             return sorted(self._key(uid)[1:] for uid in cast(tuple[int, ...], reply))
         return reply
@@ -270,31 +270,31 @@ class Replay:
 
     async def _call(self, call: Call) -> object:
         """Make a call of a producer, a worker or whoever undoes; the reply in comparable form."""
-        store, ref = self.store, _ref(call.ref)
+        store, ref = self.store, ref_of(call.ref)
         match call.method:
             case "read_topology":
                 return await store.read_topology(QUEUE)
             case "settle":
-                return await store.settle(ref, _stored(call))
+                return await store.settle(ref, topology_of(call))
             case "discard":
                 return await store.discard(ref)
             case "sleep":
                 return (await store.sleep(ref, LONG_MS)).asleep
             case "probe":
-                nonce = _nonce(call) if call.nonce else b""
-                return (await store.probe(ref, _stored(call), [(self._key(call.uid), nonce)]))[0]
+                nonce = nonce_of(call) if call.nonce else b""
+                return (await store.probe(ref, topology_of(call), [(self._key(call.uid), nonce)]))[0]
             case "enqueue":
                 job = base.NewJob(self._key(call.uid), 0, encode_body("send", call.uid))
-                reply = await store.enqueue(ref, call.number, _nonce(call), [job], call.incarnation)
+                reply = await store.enqueue(ref, call.number, nonce_of(call), [job], call.incarnation)
                 if isinstance(reply, base.Moved):
                     return reply
                 return "existing" if reply.existing else "accepted"
             case "claim":
                 acks = [self._settled(*settled) for settled in call.settled]
-                claim = await store.claim(ref, *_worker(call), 100, LONG_MS, acks)
+                claim = await store.claim(ref, *worker_of(call), 100, LONG_MS, acks)
                 return sorted(job.key for job in claim.jobs), claim.gone
             case "resume":
-                claim = await store.resume(ref, *_worker(call), LONG_MS)
+                claim = await store.resume(ref, *worker_of(call), LONG_MS)
                 return sorted(job.key for job in claim.jobs), claim.gone
             case "ack":
                 return tuple(await store.ack(ref, [self._settled(*settled) for settled in call.settled]))
@@ -315,7 +315,7 @@ class Replay:
     async def _compare(self, world: World) -> None:
         topology = world.store.topology
         assert await self.store.read_topology(QUEUE) == (stored(topology) if topology else None)
-        found = await self.store.counts([_ref(ref) for ref in self.model.machine.refs])
+        found = await self.store.counts([ref_of(ref) for ref in self.model.machine.refs])
         for ref, partition, counts in zip(self.model.machine.refs, world.store.partitions, found, strict=True):
             expected = ("absent", 0, 0, 0, 0, 0)
             if partition:
@@ -326,147 +326,6 @@ class Replay:
             found_here = (counts.ready, counts.leased, counts.moving, counts.arrived)
             assert (counts.state, *found_here, counts.dead) == expected, f"partition {ref}"
             assert counts.live == sum(found_here)
-
-
-def settings(number: int) -> QueueSettings:
-    """Return settings that are told apart by their number."""
-    return QueueSettings.model_validate({"timeout_ms": 1000 * number} if number else {})
-
-
-def stored(topology: Topology) -> StoredTopology:
-    """Return the real topology that a topology of the model stands for."""
-    versions = {
-        v.number: StoredVersion(v.partitions, cast(Any, v.state))  # the model's states are plain text
-        for v in topology.versions
-    }
-    return StoredTopology(
-        QUEUE,
-        topology.epoch,
-        topology.active,
-        topology.highest,
-        versions,
-        {},
-        settings(topology.settings),
-        topology.incarnation,
-        topology.deleting,
-    )
-
-
-def key(job_id: str) -> bytes:
-    return base.LANE + encode_id(job_id)
-
-
-def _stored(call: Call) -> StoredTopology:
-    assert call.topology is not None
-    return stored(call.topology)
-
-
-def _ref(ref: Ref | None) -> PartitionRef:
-    return PartitionRef(QUEUE, *(ref or (0, 0)))
-
-
-def _nonce(call: Call) -> bytes:
-    assert call.nonce is not None
-    return b"%d/%d" % call.nonce
-
-
-def _worker(call: Call) -> tuple[str, int]:
-    assert call.token is not None
-    return f"w{call.token.worker}", call.token.seq
-
-
-def _comparable(call: Call, reply: Reply, model: Model) -> object:
-    if isinstance(reply, Topology):
-        return stored(reply)
-    if isinstance(reply, Moved):
-        return base.Moved(cast(Any, reply.state), stored(reply.successor) if reply.successor else None)
-    if isinstance(reply, Leased):
-        return sorted(key(model.machine.ids[uid]) for uid in reply.uids), reply.gone
-    if reply == "woke":
-        return call.method == "probe" or "accepted"
-    return reply
-
-
-_MOVES = frozenset(
-    (
-        "set_aside", "adopt", "retarget", "let_go", "forget_arrived", "arrivals", "still_aside",
-        "dead_letters", "adopt_dead", "remove_dead",
-    )
-)  # fmt: skip
-
-
-def _moved(request: _Request, reply: Any) -> object:
-    """Return a store's reply to a step that moves jobs or dead letters, in a form to compare."""
-    match request.method:
-        case "set_aside":
-            return sorted((job.stored_id, job.to) for job in reply)
-        case "adopt":
-            return sorted(job.stored_id for job, found in zip(request.arguments[-1], reply, strict=True) if found)
-        case "still_aside":
-            return sorted(stored_id for stored_id, found in zip(request.arguments[-1], reply, strict=True) if found)
-        case "arrivals":
-            return sorted(reply)
-        case "dead_letters":
-            return sorted(letter.stored_id for letter in reply)
-        case "adopt_dead":
-            return reply
-    return None
-
-
-def _essence(arguments: tuple[Any, ...]) -> tuple[object, ...]:
-    """Return what matters of a call's arguments: not the queue, nor the leader's fence; of jobs only their ids."""
-    return tuple(
-        sorted(map(_stored_id, argument)) if isinstance(argument, list) else argument
-        for argument in arguments
-        if argument != QUEUE and not isinstance(argument, base.Fence)
-    )
-
-
-def _stored_id(moved: base.Aside | base.DeadLetter | bytes) -> bytes:
-    if isinstance(moved, bytes):
-        return moved.rpartition(b"@")[0] or moved  # of a letter, or itself
-    return moved.stored_id
-
-
-def _expected(call: Call, ids: list[bytes]) -> tuple[object, ...]:
-    match call.method:
-        case "set_aside":
-            return (call.method, _ref(call.ref), call.number, base.MAX_ASIDE)
-        case "adopt":
-            return (call.method, _ref(call.ref), call.number, _ref(call.source), ids)
-        case "retarget":
-            return (call.method, _ref(call.ref), ids, call.number)
-        case "forget_arrived":
-            return (call.method, _ref(call.ref), _ref(call.source), ids)
-        case "adopt_dead":
-            return (call.method, _ref(call.ref), ids, call.incarnation)
-        case "let_go" | "still_aside" | "remove_dead":
-            return (call.method, _ref(call.ref), ids)
-        case "arrivals":
-            return (call.method, _ref(call.ref), base.MAX_ASIDE)
-        case "read_topology":
-            return (call.method,)
-        case "write_topology":
-            return (call.method, call.number, _stored(call))
-        case "install":
-            return (call.method, _ref(call.ref), _stored(call), call.number)
-        case "settle" | "mark":
-            return (call.method, _ref(call.ref), _stored(call))
-        case "bury_queue":
-            return (call.method, _stored(call))
-        case "read_grave":
-            return (call.method,)
-        case "remove" | "delete_partition":
-            return (call.method, _ref(call.ref), call.incarnation)
-        case _:
-            return (call.method, _ref(call.ref))
-
-
-def _at_time(counts: base.Counts, *, clients_may_retry: bool) -> base.Counts:
-    """Return the counts as read when the clients' retry time is over, or not yet."""
-    if counts.marked_at is None:
-        return counts
-    return counts._replace(now=counts.marked_at + (0 if clients_may_retry else lifecycle.CLIENT_RETRY_MS))
 
 
 def _over(before: object, after: object) -> bool:

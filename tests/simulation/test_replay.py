@@ -12,7 +12,8 @@ from headrace.stores.memory import MemoryStore
 from headrace.stores.redis import RedisStore
 from headrace.topology import PartitionRef
 from tests.services.redis import RedisServers, flavours
-from tests.simulation.replay import QUEUE, UNSTORED, Advance, Replay, walk
+from tests.simulation.comparison import QUEUE
+from tests.simulation.replay import UNSTORED, Advance, Replay, walk
 from tests.simulation.rules import PROTOCOL, Rules
 from tests.simulation.scenarios import LARGE, SMALL
 from tests.simulation.world import Model, describe
