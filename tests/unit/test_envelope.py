@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.envelope import MAX_PAYLOAD_BYTES, decode_record, encode_body
-from headrace.errors import InvalidInput, PayloadTooLarge
+from headrace.envelope import MAX_PAYLOAD_BYTES, decode_record, decode_result, encode_body, encode_result, no_result
+from headrace.errors import InvalidInput, PayloadTooLarge, ResultNotKept
 from headrace.ids import encode_id
 from headrace.job import MAX_TIMEOUT_MS, HistoryEntry, Job
 
@@ -164,3 +164,20 @@ def test_a_payload_of_the_limit_passes_and_a_larger_one_does_not() -> None:
 def test_a_record_of_a_newer_format_is_refused_by_name() -> None:
     with pytest.raises(ValueError, match=r"job 'a' has record format 2; this version reads format 1"):
         decoded(b"\x02" + encode_body("t", None)[1:])
+
+
+@pytest.mark.parametrize("value", [{"a": [1, None, "ü"]}, "text", 0, False, b"", b"\x00\xff", [], 1.5])
+def test_a_result_survives_packing(value: object) -> None:
+    assert decode_result(encode_result(value)) == value
+
+
+def test_no_result_is_nothing_and_one_that_was_not_kept_says_why() -> None:
+    assert encode_result(None) == b""
+    assert decode_result(b"") is None
+    with pytest.raises(ResultNotKept, match="it was eaten"):
+        decode_result(no_result("was eaten"))
+    assert len(no_result("x" * 1000)) == 201
+    with pytest.raises(InvalidInput):
+        encode_result(object())
+    with pytest.raises(ValueError, match="of a kind"):
+        decode_result(b"?")

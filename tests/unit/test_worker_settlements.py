@@ -17,6 +17,9 @@ from headrace.worker.failures import FailureLog
 from headrace.worker.leases import Batch, Execution, LeaseTable
 from headrace.worker.metrics import NoMetrics
 from headrace.worker.outage import Reachability
+from headrace.worker.policies import Policies
+from headrace.worker.results import Results
+from headrace.worker.settings import WorkerSettings
 from headrace.worker.settlements import Settlements
 
 
@@ -35,7 +38,9 @@ class Confirming(MemoryStore):
 class Scene:
     def __init__(self) -> None:
         self.store, self.leases = Confirming(), LeaseTable()
-        self.settlements = Settlements(self.store, self.leases, Reachability(), NoMetrics(), FailureLog())
+        self.settlements = Settlements(
+            self.store, self.leases, Reachability(), NoMetrics(), FailureLog(), Results(Policies(WorkerSettings()))
+        )
 
     def leased(self, partition: int) -> Execution:
         """A leased job of a partition, its run not yet ended."""

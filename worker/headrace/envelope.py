@@ -24,7 +24,7 @@ from typing import Any
 import msgpack
 from pydantic import BaseModel, TypeAdapter
 
-from headrace.errors import InvalidInput, PayloadTooLarge
+from headrace.errors import InvalidInput, PayloadTooLarge, ResultNotKept
 from headrace.ids import decode_id
 from headrace.job import MAX_RETRIES, MAX_TIMEOUT_MS, HistoryEntry, Job
 
@@ -99,6 +99,43 @@ def encode_payload(payload: Any) -> tuple[bool, bytes]:
         raise InvalidInput(
             "payload", f"cannot be written as JSON ({error})", "give JSON values, a model or bytes"
         ) from None
+
+
+_JSON_RESULT, _RAW_RESULT, _NO_RESULT = b"j", b"r", b"-"
+MAX_REASON_CHARS = 200
+
+
+def encode_result(value: Any) -> bytes:
+    """Pack what a handler returned, as a payload is: one letter for the kind, then JSON or the bytes; None: b"".
+
+    Raises InvalidInput.
+    """
+    if value is None:
+        return b""
+    raw, data = encode_payload(value)
+    return (_RAW_RESULT if raw else _JSON_RESULT) + data
+
+
+def no_result(reason: str) -> bytes:
+    """Pack why a result was not kept."""
+    return _NO_RESULT + reason[:MAX_REASON_CHARS].encode(errors="replace")
+
+
+def decode_result(packed: bytes) -> Any:
+    """Return what `encode_result` packed.
+
+    Raises ResultNotKept with the reason that `no_result` packed, and ValueError for anything else.
+    """
+    kind, data = packed[:1], packed[1:]
+    if not kind:
+        return None
+    if kind == _RAW_RESULT:
+        return data
+    if kind == _JSON_RESULT:
+        return _from_json(data.decode())
+    if kind == _NO_RESULT:
+        raise ResultNotKept(data.decode(errors="replace"))
+    raise ValueError("the result is of a kind that this version of Headrace does not read")
 
 
 def _type_name(type: str) -> bytes:

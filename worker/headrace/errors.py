@@ -264,5 +264,16 @@ class OutcomeUnknown(HeadraceError):
     """
 
 
+class ResultNotKept(HeadraceError):
+    """The job succeeded, and what its handler returned could not be kept; ``reason`` says why."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            f"the job succeeded, but its result was not kept: it {reason}; return less, or store it elsewhere and "
+            "return a reference"
+        )
+        self.reason = reason
+
+
 class UnsupportedServer(HeadraceError):
     """The server lacks a feature that Headrace needs."""

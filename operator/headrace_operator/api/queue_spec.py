@@ -11,6 +11,7 @@ from headrace.retry import RetryPolicy, Strategy
 from headrace.settings import DEFAULT_CRASH_LIMIT, QueueSettings
 from headrace.topology import MAX_PARTITIONS, MAX_VERSION
 from headrace_operator.api.base import NAME_PATTERN, ApiModel, Name, rules
+from headrace_operator.api.retention_spec import RetentionSpec
 from headrace_operator.api.scaling_spec import Scaling
 from headrace_operator.api.workers_spec import Workers
 
@@ -192,6 +193,11 @@ class QueueSpec(ApiModel):
         "the same name takes them over.",
     )
     retry: Retry = Field(default=Retry(), description="When a failed job runs again. Live: a change needs no restart.")
+    retention: RetentionSpec | None = Field(
+        None,
+        description="What is kept of jobs that have ended. Unset: no finished jobs, all dead letters, 20 events of a "
+        "job. Live: a change needs no restart.",
+    )
     timeout_seconds: int = Field(
         30,
         ge=1,
@@ -232,6 +238,7 @@ class QueueSpec(ApiModel):
             rate_per_second=self.limits.rate_per_second,
             max_in_flight=self.limits.max_in_flight,
             max_length=self.limits.max_length,
+            retention=None if self.retention is None else self.retention.settings(),
         )
 
 

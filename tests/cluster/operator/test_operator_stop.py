@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from headrace.errors import QueueFull, QueueHeld
-from headrace.settings import QueueSettings
+from headrace.settings import QueueSettings, Retention
 from tests.cluster.operator import jobs
 from tests.cluster.operator.process import OperatorProcess
 from tests.cluster.operator.queues import Queues, workers
+from tests.cluster.rest import ApiError
 from tests.services.redis import RedisServer
 
 pytestmark = pytest.mark.usefixtures("operator")
@@ -157,3 +158,21 @@ def test_limits_are_live(queues: Queues, redis: RedisServer) -> None:
     queues.wait("mail")
     jobs.put(redis.url, name, ["d"])
     assert claimed(redis, name) == 4
+
+
+def test_retention_is_live_and_gets_its_defaults_when_it_is_switched_on(queues: Queues, redis: RedisServer) -> None:
+    name = queues.queue_name("mail")
+    queues.apply("mail", partitions=1)
+    queues.wait("mail")
+    assert settings(redis, name).retention is None
+    queues.patch("mail", retention={})
+    queues.wait("mail")
+    assert settings(redis, name).retention == Retention()
+    queues.patch("mail", retention={"doneCount": 5, "historyEntries": 0})
+    queues.wait("mail")
+    assert settings(redis, name).retention == Retention(done_count=5, history_entries=0)
+    with pytest.raises(ApiError, match="deadCount"):
+        queues.patch("mail", retention={"deadCount": 0})
+    queues.patch("mail", retention=None)
+    queues.wait("mail")
+    assert settings(redis, name).retention is None

@@ -85,8 +85,13 @@ class Group(Execution, BatchContext):
 
     def items(self, results: object) -> list[Item]:
         """Return each run with its error, None for a success. Raises TypeError if ``results`` are not one per run."""
-        each = zip(self._runs, item_results(results, len(self._runs)), strict=True)
-        return [*((run, result if isinstance(result, BaseException) else None) for run, result in each), *self._refused]
+        items: list[Item] = []
+        for run, result in zip(self._runs, item_results(results, len(self._runs)), strict=True):
+            failed = isinstance(result, BaseException)
+            items.append((run, result if failed else None))
+            if not failed and result is not None:
+                run.returned = result
+        return items + self._refused
 
     def all_with(self, error: BaseException) -> list[Item]:
         """Return each run with the same error, but for those that have one of their own."""

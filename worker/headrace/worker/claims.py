@@ -214,7 +214,7 @@ class Claims:
         lease_ms = self._policies.lease_ms(ref.queue)
         self._on_lease(lease_ms)
         outbox = self._settlements.outbox(ref)
-        acks = self._settlements.take_acks(outbox)
+        acks, successes = self._settlements.take_acks(outbox)
         taken_at = time.monotonic()
         hints.calls += 1
         # Few suspects at a time, so that few must run alone if the process ends.
@@ -230,6 +230,7 @@ class Claims:
                 [execution.settled for execution in acks],
                 suspects=suspects,
                 alone=alone,
+                successes=successes,
             )
         except BaseException as error:
             self._settlements.return_acks(outbox, acks, error)

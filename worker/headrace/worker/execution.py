@@ -205,7 +205,9 @@ class Executor:
     async def _run(self, execution: Execution, handler: Handler) -> None:
         enter(execution)
         try:
-            await handler.call(execution, execution.job.payload)
+            returned = await handler.call(execution, execution.job.payload)
+            if returned is not None:
+                execution.returned = returned
         except BaseException as error:  # SystemExit and KeyboardInterrupt too: a handler must not end the worker
             self._endings.ended(execution, error, [(execution, error)])
         else:

@@ -96,6 +96,8 @@ class Execution(Context):
         "handler",
         "process",
         "resent",
+        "result",
+        "returned",
         "settled",
         "state",
         "task",
@@ -108,6 +110,10 @@ class Execution(Context):
     """Both are there only where the handler runs in a process."""
     group: Group
     """The batch that it runs in; there only where its handler takes batches."""
+    returned: Any
+    """What the handler returned; there only if it was not None."""
+    result: bytes
+    """The same, packed; there only if it is to be kept."""
     unaware: bool
     """Set where the code was told to end and could not notice: it was in a thread."""
 

@@ -32,6 +32,7 @@ from headrace.worker.parking import Unparker
 from headrace.worker.policies import Policies
 from headrace.worker.processes import ProcessPool
 from headrace.worker.restarts import keep_going
+from headrace.worker.results import Results
 from headrace.worker.settings import WorkerSettings
 from headrace.worker.settlements import POOL_SECONDS, Settlements
 from headrace.worker.tally import Reporter, Tally, tallied
@@ -145,7 +146,9 @@ class Worker:
         working_store = measured(store, metrics.store_called) if measuring else store
         tally = Tally()
         metrics = tallied(metrics, tally)
-        settlements = Settlements(working_store, leases, reachability, metrics, failures, self._settle_delay)
+        settlements = Settlements(
+            working_store, leases, reachability, metrics, failures, Results(policies), self._settle_delay
+        )
         kind = MeasuringExecutor if measuring else Executor
         executor = kind(store, settings, policies, leases, settlements, reachability, metrics, failures)
         executor.sample(tally.timed)

@@ -13,7 +13,7 @@ from typing import TypeVar
 from weakref import WeakValueDictionary
 
 from headrace.errors import AccessDenied, StoreFull
-from headrace.stores.base import MAX_BATCH, Failure, Release, Store, Unknown
+from headrace.stores.base import MAX_BATCH, Failure, Release, Store, Success, Unknown
 from headrace.topology import PartitionRef
 from headrace.worker.cancellation import cancel_all
 from headrace.worker.failures import FailureLog
@@ -21,6 +21,7 @@ from headrace.worker.leases import Execution, LeaseTable, State
 from headrace.worker.metrics import Metrics, Outcome
 from headrace.worker.outage import Backoff, Reachability
 from headrace.worker.outcomes import Failed, HandedBack, Parked
+from headrace.worker.results import Results
 
 log = logging.getLogger("headrace.worker")
 
@@ -64,6 +65,7 @@ class Settlements:
         reachability: Reachability,
         metrics: Metrics,
         failures: FailureLog,
+        results: Results,
         pool_seconds: float = POOL_SECONDS,
     ) -> None:
         self._store = store
@@ -71,6 +73,7 @@ class Settlements:
         self._reachability = reachability
         self._metrics = metrics
         self._failures = failures
+        self._results = results
         # Kept by its batches and senders: partitions come and go with every version of a queue.
         self._outboxes: WeakValueDictionary[PartitionRef, Outbox] = WeakValueDictionary()
         self._dirty: list[Outbox] = []
@@ -113,13 +116,20 @@ class Settlements:
         if not outbox.dirty:
             self._touch(outbox)
 
-    def take_acks(self, outbox: Outbox) -> list[Execution]:
-        """Take acknowledgements to send them along with a claim; then `confirm_acks` or `return_acks`."""
-        if len(outbox.acks) <= MAX_FUSED:
+    def take_acks(self, outbox: Outbox, most: int = MAX_FUSED) -> tuple[list[Execution], list[Success]]:
+        """Take acknowledgements to send them along with a claim; then `confirm_acks` or `return_acks`.
+
+        With them comes what the store is told of these jobs, nothing if the queue keeps no finished jobs.
+        """
+        successes: list[Success] = []
+        if outbox.acks and self._results.keeps(outbox.ref.queue):
+            successes = self._results.successes(outbox.acks[:most])
+            most = len(successes)
+        if len(outbox.acks) <= most:
             taken, outbox.acks = outbox.acks, []
         else:
-            taken, outbox.acks = outbox.acks[:MAX_FUSED], outbox.acks[MAX_FUSED:]
-        return taken
+            taken, outbox.acks = outbox.acks[:most], outbox.acks[most:]
+        return taken, successes
 
     def confirm_acks(self, outbox: Outbox, acks: list[Execution], refused: Sequence[int]) -> None:
         """Close acknowledged jobs; ``refused`` are indexes into ``acks``."""
@@ -174,9 +184,9 @@ class Settlements:
 
     async def _send_once(self, outbox: Outbox) -> None:
         if outbox.acks:
-            acks, outbox.acks = outbox.acks[:MAX_BATCH], outbox.acks[MAX_BATCH:]
+            acks, successes = self.take_acks(outbox, MAX_BATCH)
             try:
-                refused = await self._store.ack(outbox.ref, [execution.settled for execution in acks])
+                refused = await self._store.ack(outbox.ref, [execution.settled for execution in acks], successes)
             except BaseException as error:
                 _mark_resent(acks, error)
                 outbox.acks[:0] = acks
