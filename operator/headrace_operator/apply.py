@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from headrace import lifecycle
 from headrace.errors import NotDrained, TopologyConflict, UnknownQueue, UnknownVersion, VersionActive, VersionNotHigher
@@ -17,10 +16,11 @@ from headrace_operator.api.names import (
     OPERATOR,
     QUEUE_LABEL,
     QUEUE_VERSION_KIND,
+    RENDERED,
     SCALER,
     queue_version_name,
 )
-from headrace_operator.kube import ApiError, Kube, core, deployments, queue_versions
+from headrace_operator.kube import ApiError, Kube, deployments, objects, queue_versions, queues
 from headrace_operator.memory import Memory, QueueMemory
 from headrace_operator.observed import QueueObject, ownership
 from headrace_operator.reasons import Finding, Reason
@@ -62,7 +62,7 @@ class Applier:
         except ApiError as error:
             if error.status in (404, 409):
                 raise Outdated(str(error)) from error
-            if error.status in (400, 422) and isinstance(step, steps.CreateWorkers | steps.ApplyWorkers):
+            if error.status in (400, 422) and _makes_workers(step):
                 text = f"the API server refuses the worker Deployment: {error.message}; correct spec.workers"
                 raise Refused(Finding(Reason.INVALID_WORKERS, text)) from error
             if error.status in (400, 403, 422):
@@ -121,21 +121,27 @@ class Applier:
                 await self._kube.merge(f"{versions}/{name}/status", {"status": report}, manager=OPERATOR)
             case steps.DeleteQueueVersion(name=name, uid=uid):
                 await self._kube.delete(f"{versions}/{name}", uid=uid)
-            case steps.CreateServiceAccount(body=body):
-                await self._create_service_account(queue, body)
             case steps.CreateWorkers(body=body):
                 created = {**body, "spec": {**body["spec"], "replicas": 0}}
                 await self._kube.create(workers, created, manager=SCALER)
-            case steps.ApplyWorkers(body=body, uid=uid):
-                await self._apply_workers(f"{workers}/{body['metadata']['name']}", body, uid, memory)
+            case steps.ClaimName(body=body):
+                await self._kube.create(objects(str(body["kind"]), queue.namespace), body, manager=OPERATOR)
+            case steps.ApplyObject():
+                await self._apply(step, queue, memory)
             case steps.ReleaseWorkers(name=name, managed_fields=managed, resource_version=seen):
                 fields = {"metadata": {"managedFields": list(managed), "resourceVersion": seen}}
                 await self._kube.merge(f"{workers}/{name}", fields, manager=OPERATOR)
             case steps.Scale(name=name, replicas=replicas, resource_version=seen):
                 scale = {"metadata": {"resourceVersion": seen}, "spec": {"replicas": replicas}}
                 await self._kube.merge(f"{workers}/{name}/scale", scale, manager=SCALER)
-            case steps.DeleteWorkers(name=name, uid=uid):
-                await self._kube.delete(f"{workers}/{name}", uid=uid)
+            case steps.Disown(kind=kind, name=name, resource_version=seen):
+                fields = {"metadata": {"ownerReferences": [], "resourceVersion": seen}}
+                await self._kube.merge(f"{objects(kind, queue.namespace)}/{name}", fields, manager=OPERATOR)
+            case steps.DeleteObject(kind=kind, name=name, uid=uid):
+                await self._kube.delete(f"{objects(kind, queue.namespace)}/{name}", uid=uid)
+            case steps.SetFinalizers(finalizers=finalizers, resource_version=seen):
+                fields = {"metadata": {"finalizers": list(finalizers), "resourceVersion": seen}}
+                await self._kube.merge(f"{queues(queue.namespace)}/{queue.name}", fields, manager=OPERATOR)
             case _:
                 raise TypeError(f"unknown step {type(step).__name__}, or no store for it")
 
@@ -173,20 +179,19 @@ class Applier:
                 text = f"QueueVersion {name} is not this Queue's; delete it, or set spec.version to a higher number"
                 raise Refused(Finding(Reason.QUEUE_VERSION_CONFLICT, text)) from error
 
-    async def _create_service_account(self, queue: QueueObject, body: Mapping[str, Any]) -> None:
-        try:
-            await self._kube.create(core("serviceaccounts", queue.namespace), body, manager=OPERATOR)
-        except ApiError as error:
-            if error.status != 409:  # there is one: it is used as it is, whoever made it
-                raise
-
-    async def _apply_workers(self, path: str, body: Mapping[str, Any], uid: str, memory: QueueMemory) -> None:
-        before = await self._kube.get(path)
+    async def _apply(self, step: steps.ApplyObject, queue: QueueObject, memory: QueueMemory) -> None:
+        metadata = step.body["metadata"]
         # The uid makes the server refuse if another object has taken the name since.
-        guarded = {**body, "metadata": {**body["metadata"], "uid": uid}}
-        after = await self._kube.apply(path, guarded, manager=OPERATOR)
-        unchanged = before["metadata"]["resourceVersion"] == after["metadata"]["resourceVersion"]
-        memory.applied = after["metadata"]["resourceVersion"] if unchanged else None
+        body = {**step.body, "metadata": {**metadata, "uid": step.uid}}
+        path = f"{objects(step.kind, queue.namespace)}/{metadata['name']}"
+        after = await self._kube.apply(path, body, manager=OPERATOR)
+        memory.applied.pop(step.kind, None)
+        if after["metadata"]["resourceVersion"] == step.resource_version:
+            memory.applied[step.kind] = (step.resource_version, metadata["annotations"][RENDERED])
+
+
+def _makes_workers(step: steps.Step) -> bool:
+    return isinstance(step, steps.CreateWorkers) or (isinstance(step, steps.ApplyObject) and step.kind == "Deployment")
 
 
 async def _restore(store: Store, expected: int, topology: Topology) -> None:

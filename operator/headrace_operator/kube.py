@@ -26,6 +26,11 @@ Body = dict[str, Any]
 MERGE, APPLY = "application/merge-patch+json", "application/apply-patch+yaml"
 CONNECT_SECONDS, READ_SECONDS = 5.0, 20.0
 PAGE = 500
+_COLLECTIONS = {
+    "Deployment": ("apps", "v1", "deployments"),
+    "PodDisruptionBudget": ("policy", "v1", "poddisruptionbudgets"),
+    "ServiceAccount": ("", "v1", "serviceaccounts"),
+}
 
 
 class ApiError(Exception):
@@ -73,7 +78,12 @@ def queue_versions(namespace: str | None) -> str:
 
 def deployments(namespace: str | None) -> str:
     """Return the path of the Deployments of a namespace (None: of all)."""
-    return collection("apps", "v1", "deployments", namespace)
+    return objects("Deployment", namespace)
+
+
+def objects(kind: str, namespace: str | None) -> str:
+    """Return the path of the objects of a kind that the operator makes for workers. Raises KeyError for another."""
+    return collection(*_COLLECTIONS[kind], namespace)
 
 
 def core(plural: str, namespace: str | None) -> str:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
 class QueueMemory:
     """Facts about one Queue, by its uid.
 
-    ``settled_epoch``: the topology with which all partitions were last made to agree. ``applied``: resourceVersion of
-    the worker Deployment after which applying the same again changed nothing. ``measured_at``: clock of the last
-    status write that carried measurements. ``failures``: passes in a row that failed.
+    ``settled_epoch``: the topology with which all partitions were last made to agree. ``applied``: by the kind of an
+    object of the workers, its resourceVersion and what was applied when that changed nothing. ``measured_at``: clock of
+    the last status write that carried measurements. ``failures``: passes in a row that failed.
     """
 
     settled_epoch: int | None = None
-    applied: str | None = None
+    applied: dict[str, tuple[str, str]] = field(default_factory=dict)
     measured_at: float = float("-inf")
     failures: int = 0
 

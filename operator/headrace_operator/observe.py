@@ -10,10 +10,11 @@ from datetime import datetime
 from headrace.errors import HeadraceError, TopologyUnreadable
 from headrace.stores.base import Counts, Store
 from headrace.topology import PartitionRef, Topology
-from headrace_operator.api.names import QUEUE_LABEL, workers_name
+from headrace_operator.api.names import FINALIZER, QUEUE_LABEL, workers_name
 from headrace_operator.api.queue_version import QueueVersionSpec, QueueVersionStatus
+from headrace_operator.companions import KINDS
 from headrace_operator.connection import Connected, Connections, problem
-from headrace_operator.kube import ApiError, Body, Kube, core, deployments, queue_versions, queues
+from headrace_operator.kube import ApiError, Body, Kube, core, deployments, objects, queue_versions, queues
 from headrace_operator.memory import Memory
 from headrace_operator.observed import (
     Backend,
@@ -52,20 +53,22 @@ class Observer:
         self._now = now
 
     async def observe(self, namespace: str, name: str) -> tuple[Observed, Store | None] | None:
-        """Return what is there, and the open store; None if the Queue is gone or going.
+        """Return what is there, and the open store; None if the Queue is gone, or goes without us.
 
         Raises ApiError and ApiUnavailable.
         """
         body = await self._kube.find(f"{queues(namespace)}/{name}")
-        if body is None or "deletionTimestamp" in body["metadata"]:
+        if body is None:
             return None
         queue = QueueObject.parse(body)
+        deleted = queue.deleted_at is not None
+        if deleted and FINALIZER not in queue.finalizers:
+            return None
         versions = await self._versions(queue)
         workers = await self._workers(queue)
         owner = {"cluster": self._cluster, "namespace": namespace, "name": name, "uid": queue.uid}
         memory = self._memory.of(queue.uid)
         backend, store = await self._backend(queue, versions, owner)
-        account = await self._has_account(queue)
         seen = Observed(
             queue,
             versions,
@@ -74,8 +77,10 @@ class Observer:
             owner,
             self._now(),
             settled_epoch=memory.settled_epoch,
-            applied=memory.applied,
-            has_account=account,
+            applied=dict(memory.applied),
+            companions=await self._companions(queue, workers),
+            namespace_ends=deleted and await self._namespace_ends(namespace),
+            leaving=await self._pods(queue) if deleted else (),
         )
         return seen, store
 
@@ -108,12 +113,22 @@ class Observer:
             log.warning("%s/%s: Pods may not be listed: %s", queue.namespace, queue.name, error)
         return tuple(pods)
 
-    async def _has_account(self, queue: QueueObject) -> bool:
-        workers = queue.spec.workers if queue.spec is not None else None
-        if workers is None or workers.service_account_name is not None:
-            return True  # none of ours is needed
-        path = f"{core('serviceaccounts', queue.namespace)}/{workers_name(queue.name)}"
-        return await self._kube.find(path) is not None
+    async def _companions(self, queue: QueueObject, workers: WorkersObject | None) -> dict[str, Body]:
+        if workers is None and (queue.spec is None or queue.spec.workers is None) and queue.deleted_at is None:
+            return {}
+        name = workers_name(queue.name)
+        found = {kind: await self._kube.find(f"{objects(kind, queue.namespace)}/{name}") for kind in KINDS}
+        return {kind: body for kind, body in found.items() if body is not None}
+
+    async def _namespace_ends(self, name: str) -> bool:
+        try:
+            body = await self._kube.find(f"{core('namespaces', None)}/{name}")
+        except ApiError as error:
+            if error.status != 403:
+                raise
+            log.warning("the namespace %s may not be read: %s", name, error)
+            return False
+        return body is None or "deletionTimestamp" in body["metadata"]
 
     async def _backend(
         self, queue: QueueObject, versions: tuple[QueueVersionObject, ...], owner: Mapping[str, str]
@@ -192,6 +207,12 @@ def _worth_counting(
         if version.ownership == "ours" and (coming or version.status.phase not in ENDED):
             wanted[version.version] = max(version.spec.partitions, wanted.get(version.version, 0))
     status = queue.status
+    if queue.deleted_at is not None:
+        # The QueueVersions may have gone first.
+        for told in status.versions:
+            wanted.setdefault(told.version, told.partitions)
+        if queue.spec is not None:
+            wanted.setdefault(queue.spec.version, queue.spec.partitions)
     if topology is None and status.active_version is not None and status.active_partitions is not None:
         wanted.setdefault(status.active_version, status.active_partitions)
     return wanted

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from headrace.stores.base import Counts
 from headrace.topology import Topology
-from headrace_operator.api.names import GROUP, MANAGED_BY_LABEL, OPERATOR, QUEUE_KIND
+from headrace_operator.api.names import GROUP, MANAGED_BY_LABEL, OPERATOR, OWNER_UID, QUEUE_KIND, QUEUE_LABEL
 from headrace_operator.api.queue_spec import QueueSpec
 from headrace_operator.api.queue_status import QueueStatus
 from headrace_operator.api.queue_version import QueueVersionSpec, QueueVersionStatus
@@ -26,7 +26,10 @@ Object = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class QueueObject:
-    """A Queue as read from the API server. ``spec`` is None if it cannot be understood; ``problem`` says why."""
+    """A Queue as read from the API server. ``spec`` is None if it cannot be understood; ``problem`` says why.
+
+    ``deleted_at``: since when somebody wants it gone; None while nobody does.
+    """
 
     namespace: str
     name: str
@@ -34,7 +37,8 @@ class QueueObject:
     generation: int
     resource_version: str
     annotations: Mapping[str, str]
-    deleting: bool
+    finalizers: tuple[str, ...]
+    deleted_at: datetime | None
     spec: QueueSpec | None
     problem: str
     status: QueueStatus
@@ -43,6 +47,14 @@ class QueueObject:
     def queue_name(self) -> str:
         """Name of the queue in Redis."""
         return (self.spec.queue_name if self.spec else None) or self.name
+
+    @property
+    def keeps_workers(self) -> bool:
+        """Whether what is made for the workers outlives the deletion of the Queue until its finalizer removes it.
+
+        An ownerReference would end them at once when the Queue is deleted in the foreground.
+        """
+        return self.spec is not None and self.spec.deletion_policy == "Drain"
 
     @staticmethod
     def parse(body: Object) -> QueueObject:
@@ -64,7 +76,8 @@ class QueueObject:
             metadata.get("generation", 0),
             metadata["resourceVersion"],
             metadata.get("annotations", {}),
-            "deletionTimestamp" in metadata,
+            tuple(metadata.get("finalizers", ())),
+            datetime.fromisoformat(deleted) if (deleted := metadata.get("deletionTimestamp")) else None,
             spec,
             problem,
             status,
@@ -142,9 +155,10 @@ class Observed:
     """Everything that a plan is made from.
 
     ``owner``: how this Queue signs the topology (cluster, namespace, name, uid). ``settled_epoch``: the epoch up to
-    which this process has made all partitions agree with the topology. ``applied``: resourceVersion of the Deployment
-    after which applying the same again changed nothing. ``has_account``: whether there is the ServiceAccount that the
-    workers get.
+    which this process has made all partitions agree with the topology. ``applied``: by kind, the resourceVersion of an
+    object of the workers and the hash of what was applied when that changed nothing. ``companions``: what is there
+    beside the Deployment under the same name, by kind. ``namespace_ends``: the namespace is being deleted, and
+    ``leaving``: the worker Pods that are there; both are looked up only while the Queue is being deleted.
     """
 
     queue: QueueObject
@@ -154,8 +168,10 @@ class Observed:
     owner: Mapping[str, str]
     now: datetime
     settled_epoch: int | None = None
-    applied: str | None = None
-    has_account: bool = True
+    applied: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    companions: Mapping[str, Object] = field(default_factory=dict)
+    namespace_ends: bool = False
+    leaving: tuple[Object, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +203,7 @@ def ownership(body: Object, queue_name: str, queue_uid: str) -> Ownership:
                 return "ours"
             if reference["name"] == queue_name:
                 return "dying"
-    if references:
+    labels = metadata.get("labels", {})
+    if references or labels.get(MANAGED_BY_LABEL) != OPERATOR or labels.get(QUEUE_LABEL) != queue_name:
         return "foreign"
-    return "orphan" if metadata.get("labels", {}).get(MANAGED_BY_LABEL) == OPERATOR else "foreign"
+    return "ours" if metadata.get("annotations", {}).get(OWNER_UID) == queue_uid else "orphan"

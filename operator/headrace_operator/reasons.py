@@ -26,6 +26,7 @@ class Reason(StrEnum):
     JOBS_REMAIN = "JobsRemain"
     CLIENTS_MAY_RETRY = "ClientsMayRetry"
     WAITING_FOR_DELETION = "WaitingForDeletion"
+    DELETING = "Deleting"
     CONNECTION_NOT_READY = "ConnectionNotReady"
     # as somebody wants it for now
     HOLD = "Hold"
@@ -55,6 +56,8 @@ class Reason(StrEnum):
     UNSCHEDULABLE = "Unschedulable"
     WORKERS_NOT_READY = "WorkersNotReady"
     API_REFUSED = "ApiRefused"
+    DELETION_UNCONFIRMED = "DeletionUnconfirmed"
+    RETAINED = "Retained"
     # events only
     PROMOTED = "Promoted"
     COMPLETED = "Completed"
@@ -62,6 +65,7 @@ class Reason(StrEnum):
     SCALED = "Scaled"
     CLAIMED = "Claimed"
     RESUMED = "Resumed"
+    REMOVED = "Removed"
 
 
 ACTIONABLE = tuple(list(Reason)[list(Reason).index(Reason.INVALID_SPEC) : list(Reason).index(Reason.PROMOTED)])

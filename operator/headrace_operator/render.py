@@ -1,4 +1,4 @@
-"""What the workers of a Queue run as: Deployment and ServiceAccount, made from the spec.
+"""What the workers of a Queue run as: the Deployment, made from the spec.
 
 The renderer has a version, kept on the Deployment. While the spec stays the same, a newer operator renders with the
 version that is on the object: an upgrade of the operator alone never restarts a worker.
@@ -15,6 +15,7 @@ from headrace_operator.api.names import (
     GROUP_VERSION,
     MANAGED_BY_LABEL,
     OPERATOR,
+    OWNER_UID,
     QUEUE_KIND,
     QUEUE_LABEL,
     RENDERED,
@@ -66,29 +67,18 @@ def selector_text(queue: QueueObject) -> str:
     return ",".join(f"{key}={value}" for key, value in selector(queue).items())
 
 
-def render_service_account(queue: QueueObject) -> dict[str, Any]:
-    """Return the ServiceAccount of workers that name none. It has no right, and no token is mounted."""
-    return {
-        "apiVersion": "v1",
-        "kind": "ServiceAccount",
-        "metadata": _metadata(queue),
-        "automountServiceAccountToken": False,
-    }
-
-
 def render_deployment(
     queue: QueueObject, workers: Workers, backend: Backend, found: Mapping[str, Any] | None
 ) -> dict[str, Any]:
     """Return the Deployment, without replicas, as it has to be applied over ``found`` (None: it does not exist)."""
-    source = _digest(_source(queue, workers, backend))
+    source = digest(_source(queue, workers, backend))
     annotations = (found or {}).get("metadata", {}).get("annotations", {})
-    version = max(RENDERERS)
-    if annotations.get(RENDERED_FROM) == source and int(annotations.get(RENDERER, 0)) in RENDERERS:
-        version = int(annotations[RENDERER])
+    carried = {str(version): version for version in RENDERERS}.get(annotations.get(RENDERER))
+    version = carried if carried is not None and annotations.get(RENDERED_FROM) == source else max(RENDERERS)
     body: dict[str, Any] = {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": _metadata(queue),
+        "metadata": metadata(queue),
         "spec": {
             "revisionHistoryLimit": 2,
             "selector": {"matchLabels": selector(queue)},
@@ -96,18 +86,20 @@ def render_deployment(
             "template": RENDERERS[version](queue, workers, backend),
         },
     }
-    rendered = _digest(body)
-    body["metadata"]["annotations"] = {RENDERER: str(version), RENDERED_FROM: source, RENDERED: rendered}
+    rendered = digest(body)
+    body["metadata"]["annotations"] |= {RENDERER: str(version), RENDERED_FROM: source, RENDERED: rendered}
     return body
 
 
-def _metadata(queue: QueueObject) -> dict[str, Any]:
-    return {
+def metadata(queue: QueueObject) -> dict[str, Any]:
+    """Return the metadata of an object that is made for the workers."""
+    given: dict[str, Any] = {
         "name": workers_name(queue.name),
         "namespace": queue.namespace,
         "labels": labels(queue),
-        "ownerReferences": [owner_reference(queue)],
+        "annotations": {OWNER_UID: queue.uid},
     }
+    return given if queue.keeps_workers else given | {"ownerReferences": [owner_reference(queue)]}
 
 
 def _source(queue: QueueObject, workers: Workers, backend: Backend) -> dict[str, Any]:
@@ -119,7 +111,8 @@ def _source(queue: QueueObject, workers: Workers, backend: Backend) -> dict[str,
     }
 
 
-def _digest(value: Any) -> str:
+def digest(value: Any) -> str:
+    """Return a short hash of a value that JSON can hold."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:32]
 
 

@@ -127,13 +127,6 @@ class DeleteQueueVersion(Step):
 
 
 @dataclass(frozen=True, slots=True)
-class CreateServiceAccount(Step):
-    """Create the ServiceAccount of the workers, unless there is one of that name."""
-
-    body: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
 class CreateWorkers(Step):
     """Create the worker Deployment, with 0 replicas and nothing but them owned by the scaler."""
 
@@ -141,11 +134,30 @@ class CreateWorkers(Step):
 
 
 @dataclass(frozen=True, slots=True)
-class ApplyWorkers(Step):
-    """Apply the worker Deployment, without replicas, to the object with ``uid``."""
+class ClaimName(Step):
+    """Create an object of the workers with nothing but what says whose it is; it is applied next.
+
+    Applying alone would take over an object that somebody else has made under the name a moment ago.
+    """
+
+    body: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyObject(Step):
+    """Apply an object of the workers, a Deployment without replicas, over the one with ``uid``.
+
+    ``resource_version``: that of the one that was seen.
+    """
 
     body: Mapping[str, Any]
     uid: str
+    resource_version: str
+
+    @property
+    def kind(self) -> str:
+        """Kind of the object."""
+        return str(self.body["kind"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,8 +182,36 @@ class Scale(Step):
 
 
 @dataclass(frozen=True, slots=True)
-class DeleteWorkers(Step):
-    """Delete the worker Deployment with ``uid``."""
+class Disown(Step):
+    """Take the ownerReferences from an object of the workers, if it is still at ``resource_version``.
 
+    Applying it without them would leave those that it was created with.
+    """
+
+    kind: str
+    name: str
+    resource_version: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteObject(Step):
+    """Delete the object of the workers with ``uid``."""
+
+    kind: str
     name: str
     uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetFinalizers(Step):
+    """Let the Queue, if it is still at ``resource_version``, have these finalizers."""
+
+    finalizers: tuple[str, ...]
+    resource_version: str
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveQueue(Step):
+    """Remove everything that Redis holds of the queue, if it is still the one of ``topology``."""
+
+    topology: Topology

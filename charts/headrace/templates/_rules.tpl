@@ -1,8 +1,9 @@
 {{/* What the operator may do with Queues and what it makes for them: the verbs that its code uses, and no more. */}}
 {{- define "headrace.rules" -}}
+# To patch is for the finalizer of Queues with deletionPolicy Drain or Delete.
 - apiGroups: [headrace.dev]
   resources: [queues]
-  verbs: [get, list, watch]
+  verbs: [get, list, watch, patch]
 - apiGroups: [headrace.dev]
   resources: [queues/status, queueversions/status]
   verbs: [patch]
@@ -32,7 +33,14 @@
   {{- end }}
 - apiGroups: [""]
   resources: [serviceaccounts]
-  verbs: [get, create]
+  verbs: [get, create, patch, delete]
+- apiGroups: [policy]
+  resources: [poddisruptionbudgets]
+  verbs: [get, create, patch, delete]
+# Only while a Queue is being deleted, to let it go when its namespace does.
+- apiGroups: [""]
+  resources: [namespaces]
+  verbs: [get]
 - apiGroups: [""]
   resources: [events]
   verbs: [create, patch]

@@ -123,6 +123,19 @@ class Limits(ApiModel):
     )
 
 
+class Drain(ApiModel):
+    """How the jobs of what ends are worked off."""
+
+    deletion_timeout_seconds: int = Field(
+        3600,
+        ge=1,
+        le=30 * DAY_MS // 1000,
+        description="With deletionPolicy Drain: when jobs are left, or Redis has not answered, for so long after the "
+        "Queue was deleted, they stay in Redis as with Retain, and an Event says so. With Delete: likewise when Redis "
+        "does not answer.",
+    )
+
+
 class QueueSpec(ApiModel):
     """What a user wants of a queue."""
 
@@ -187,11 +200,14 @@ class QueueSpec(ApiModel):
         default=Limits(),
         description="What the queue takes and runs at most. Live: a change needs no restart.",
     )
-    deletion_policy: Literal["Retain"] = Field(
+    deletion_policy: Literal["Retain", "Drain", "Delete"] = Field(
         "Retain",
         description="What happens to the jobs when the Queue is deleted. Retain: they stay in Redis, and a Queue of "
-        "the same name takes them over.",
+        "the same name takes them over. Drain: no new ones are taken, the workers stay until the last one is done, "
+        "then the queue is removed from Redis. Delete: the queue is removed from Redis at once; while it holds jobs "
+        'only with the annotation headrace.dev/confirm-delete: "<uid of the Queue>".',
     )
+    drain: Drain = Field(default=Drain(), description="How the jobs of what ends are worked off.")
     retry: Retry = Field(default=Retry(), description="When a failed job runs again. Live: a change needs no restart.")
     retention: RetentionSpec | None = Field(
         None,

@@ -33,7 +33,7 @@ def drain(backend: Backend, topology: Topology) -> tuple[list[Step], Finding | N
         if waiting is None:
             steps.append(Complete(version, event=told))
             continue
-        finding = finding or _waits_for(version, counts, backend.parked.get(version, {}), waiting)
+        finding = finding or waits_for(version, counts, backend.parked.get(version, {}), waiting)
     if finding is None and topology.older:
         finding = Finding(Reason.CLIENTS_MAY_RETRY, f"v{topology.older[0]} is drained and being removed")
     return steps, finding
@@ -66,7 +66,8 @@ def next_look_ms(backend: Backend) -> int | None:
     return soonest
 
 
-def _waits_for(version: int, counts: Mapping[int, Counts], parked: Mapping[str, int], waiting: str) -> Finding:
+def waits_for(version: int, counts: Mapping[int, Counts], parked: Mapping[str, int], waiting: str) -> Finding:
+    """Say what a version with these counts and parked types holds; ``waiting``: why it cannot be completed."""
     totals: dict[str, int] = {}
     for count in counts.values():
         for state, size in count.nonempty().items():

@@ -6,52 +6,33 @@ to the plan after it, so that each is decided from what is really there.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from headrace.topology import Topology
+from headrace_operator.api.names import FINALIZER
 from headrace_operator.observed import Case, ConnectionProblem, Observed
 from headrace_operator.planning.claim import backend_accepted, backend_lost, backend_refused, ownership_refused
+from headrace_operator.planning.decision import Plan
+from headrace_operator.planning.deletion import deletion
 from headrace_operator.planning.drain import drain, next_look_ms
 from headrace_operator.planning.parked import parked
 from headrace_operator.planning.promotion import promotion, spec_refused
 from headrace_operator.planning.restore import difference, restored
 from headrace_operator.planning.stop import stop_event
 from headrace_operator.planning.versions import failed_versions, keep_versions
-from headrace_operator.planning.worker_health import Health, worker_health
+from headrace_operator.planning.worker_health import worker_health
 from headrace_operator.planning.workers import workers
 from headrace_operator.reasons import Event, Finding, Reason, normal, warning
-from headrace_operator.steps import Configure, RestoreTopology, Settle, Step, WriteMarker
+from headrace_operator.steps import Configure, RestoreTopology, SetFinalizers, Settle, Step, WriteMarker
 
 WAITS = (Reason.WAITING_FOR_DELETION, Reason.AWAITING_PROMOTION, Reason.TOO_MANY_DRAINING)
 """Findings that end by themselves or by a decision: nothing is wrong."""
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """Steps in order, and findings: why the connection, the topology or the workers are not as wanted.
-
-    ``data_loss``: the data behind the connection is gone since the last pass; ``epoch_after`` is the epoch of the
-    topology that replaces it. ``draining``: what the oldest draining version waits for. ``parked``: jobs that no worker
-    knows. ``health``: how the workers are (None: the operator runs none).
-
-    ``look_ms``: when to look again although nothing changed (None: at the ordinary interval).
-    """
-
-    steps: tuple[Step, ...] = ()
-    connection: Finding | None = None
-    topology: Finding | None = None
-    workers: Finding | None = None
-    draining: Finding | None = None
-    parked: Finding | None = None
-    health: Health | None = None
-    data_loss: bool = False
-    epoch_after: int | None = None
-    stalled: Finding | None = None
-    look_ms: int | None = None
-
-
 def plan(observed: Observed) -> Plan:
     """Decide what to do next about one Queue. No steps: everything is as it can be now."""
+    if observed.queue.deleted_at is not None:
+        return deletion(observed)
     decided, health = _decide(observed), worker_health(observed)
     looks = [look for look in (decided.look_ms, health.look_ms if health else None) if look is not None]
     return replace(decided, health=health, look_ms=min(looks, default=None))
@@ -62,6 +43,9 @@ def _decide(observed: Observed) -> Plan:
     if queue.spec is None:
         invalid = Finding(Reason.INVALID_SPEC, f"{queue.problem}; correct the spec")
         return Plan(topology=invalid, stalled=invalid)
+    if queue.spec.deletion_policy != "Retain" and FINALIZER not in queue.finalizers:
+        # First of all: whatever is made from here on has to be undone.
+        return Plan((SetFinalizers((*queue.finalizers, FINALIZER), queue.resource_version),))
     if isinstance(backend, ConnectionProblem):
         return Plan(connection=backend.finding, stalled=backend.finding if backend.stalled else None)
     case = Case(observed, queue.spec, backend)
@@ -126,7 +110,7 @@ def _told(case: Case, target: Topology, *, lost: bool) -> Event:
 
 def _advance(case: Case) -> Plan:
     """Return the plan that goes on from a topology that is right: promote, drain, workers."""
-    backend, topology = case.backend, case.backend.topology
+    spec, backend, topology = case.spec, case.backend, case.backend.topology
     steps: list[Step] = []
     finding, draining = spec_refused(case), None
     contradicts = finding is not None
@@ -146,6 +130,10 @@ def _advance(case: Case) -> Plan:
     if topology is not None and not contradicts:
         more, in_the_way = workers(case)
         steps += more
+    if not steps and spec.deletion_policy == "Retain" and FINALIZER in case.queue.finalizers:
+        # Last of all: only now everything that was made goes with the Queue by itself.
+        kept = tuple(name for name in case.queue.finalizers if name != FINALIZER)
+        steps.append(SetFinalizers(kept, case.queue.resource_version))
     hard = next((f for f in (finding, in_the_way) if f is not None and f.reason not in WAITS), None)
     waits = any(f is not None and f.reason is Reason.WAITING_FOR_DELETION for f in (finding, in_the_way))
     return Plan(

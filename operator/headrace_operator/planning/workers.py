@@ -1,20 +1,24 @@
-"""The worker Deployment: created, applied when the spec or somebody changed it, scaled, removed."""
+"""What runs for the workers: created, applied when the spec or somebody changed it, scaled, removed."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from headrace_operator.api.names import RENDERED, SCALER, workers_name
 from headrace_operator.api.scaling_spec import Scaling
-from headrace_operator.observed import Case, WorkersObject
+from headrace_operator.api.workers_spec import Workers
+from headrace_operator.companions import claim, render_companions
+from headrace_operator.observed import Case, Observed, WorkersObject, ownership
+from headrace_operator.planning.drift import to_apply
 from headrace_operator.reasons import Finding, Reason, normal
-from headrace_operator.render import render_deployment, render_service_account
+from headrace_operator.render import render_deployment
 from headrace_operator.steps import (
-    ApplyWorkers,
-    CreateServiceAccount,
+    ApplyObject,
+    ClaimName,
     CreateWorkers,
-    DeleteWorkers,
+    DeleteObject,
+    Disown,
     ReleaseWorkers,
     Scale,
     Step,
@@ -22,58 +26,76 @@ from headrace_operator.steps import (
 
 
 def workers(case: Case) -> tuple[list[Step], Finding | None]:
-    """Return the steps for the worker Deployment, and what is in their way."""
+    """Return the steps for the worker Deployment and what it needs, and what is in their way."""
     spec, found = case.spec, case.seen.workers
     name = workers_name(case.queue.name)
     if spec.workers is None:
-        if found is None or found.ownership != "ours":
-            return [], None
-        return [DeleteWorkers(name, found.body["metadata"]["uid"])], None
-    if found is not None and found.ownership != "ours":
+        return remove_workers(case.seen), None
+    if found is not None and found.ownership in ("foreign", "dying"):
         return [], _in_the_way(name, found)
 
-    account: list[Step] = []
-    if spec.workers.service_account_name is None and not case.seen.has_account:
-        account = [CreateServiceAccount(render_service_account(case.queue))]
+    steps = list(_companions(case, spec.workers))
     if found is None:
         # Without the hash, so that it is applied next: only then the applier owns what it applies.
         body = _unsigned(render_deployment(case.queue, spec.workers, case.backend, None))
-        return [*account, CreateWorkers(body)], None
+        return [*steps, CreateWorkers(body)], None
 
-    steps = account
     wanted = render_deployment(case.queue, spec.workers, case.backend, found.body)
     metadata = found.body["metadata"]
-    if differs(wanted, found.body) and metadata["resourceVersion"] != case.seen.applied:
-        steps.append(ApplyWorkers(wanted, metadata["uid"]))
+    if put_right := list(_put_right(case, wanted, found.body)):
+        steps += put_right
     elif released := _released(metadata.get("managedFields", [])):
         steps.append(ReleaseWorkers(name, released, metadata["resourceVersion"]))
-    replicas = spec.scaling.desired()
-    if not steps and replicas is not None and replicas != found.replicas:
-        event = normal(Reason.SCALED, f"{name}: {found.replicas} -> {replicas} replicas ({_why(spec.scaling)})")
-        steps.append(Scale(name, replicas, metadata["resourceVersion"], event=event))
+    if not steps:
+        steps += scale(case)
     return steps, None
 
 
-def differs(wanted: Mapping[str, Any], found: Mapping[str, Any]) -> bool:
-    """Whether ``found`` has to be applied again: it was rendered from something else, or somebody edited it.
+def scale(case: Case) -> list[Step]:
+    """Return the step that sets the replicas of a Deployment that is ours; empty if they are right."""
+    found, replicas = case.seen.workers, case.spec.scaling.desired()
+    if found is None or found.ownership != "ours" or replicas is None or replicas == found.replicas:
+        return []
+    name = workers_name(case.queue.name)
+    event = normal(Reason.SCALED, f"{name}: {found.replicas} -> {replicas} replicas ({_why(case.spec.scaling)})")
+    return [Scale(name, replicas, found.body["metadata"]["resourceVersion"], event=event)]
 
-    Quantities are compared by the hash of what was rendered only: the API server writes them in its own way.
-    """
-    if wanted["metadata"]["annotations"][RENDERED] != found["metadata"].get("annotations", {}).get(RENDERED):
-        return True
-    return not _contained(wanted, found)
+
+def remove_workers(seen: Observed, *, unowned: bool = False) -> list[Step]:
+    """Return the steps that delete what was made for the workers; ``unowned``: only what would outlive the Queue."""
+    queue = seen.queue
+    found = {} if seen.workers is None else {"Deployment": (seen.workers.body, seen.workers.ownership)}
+    found |= {kind: (body, ownership(body, queue.name, queue.uid)) for kind, body in seen.companions.items()}
+    return [
+        DeleteObject(kind, body["metadata"]["name"], body["metadata"]["uid"])
+        for kind, (body, whose) in found.items()
+        if whose == "ours"
+        and "deletionTimestamp" not in body["metadata"]
+        and not (unowned and body["metadata"].get("ownerReferences"))
+    ]
 
 
-def _contained(wanted: Any, found: Any) -> bool:
-    if isinstance(wanted, Mapping):
-        if not isinstance(found, Mapping):
-            return False
-        return all(key == "resources" or _contained(value, found.get(key)) for key, value in wanted.items())
-    if isinstance(wanted, Sequence) and not isinstance(wanted, str):
-        if not isinstance(found, Sequence) or len(wanted) != len(found):
-            return False
-        return all(_contained(one, other) for one, other in zip(wanted, found, strict=True))
-    return bool(wanted == found) or (not wanted and found is None)
+def _put_right(case: Case, wanted: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[Step]:
+    """Yield what makes ``found``, which is ours or becomes so, into ``wanted``."""
+    kind, metadata = str(wanted["kind"]), found["metadata"]
+    if metadata.get("ownerReferences") and "ownerReferences" not in wanted["metadata"]:
+        yield Disown(kind, metadata["name"], metadata["resourceVersion"])
+    elif to_apply(wanted, found, case.seen.applied.get(kind)):
+        yield ApplyObject(wanted, metadata["uid"], metadata["resourceVersion"])
+
+
+def _companions(case: Case, workers: Workers) -> Iterator[Step]:
+    queue, wanted = case.queue, {body["kind"]: body for body in render_companions(case.queue, workers)}
+    for kind, body in wanted.items():
+        found = case.seen.companions.get(kind)
+        if found is None:
+            yield ClaimName(claim(body))
+        # One of somebody else is used as it is; one that dies is made anew when it is gone.
+        elif ownership(found, queue.name, queue.uid) in ("ours", "orphan"):
+            yield from _put_right(case, body, found)
+    for kind, found in case.seen.companions.items():
+        if kind not in wanted and ownership(found, queue.name, queue.uid) == "ours":
+            yield DeleteObject(kind, found["metadata"]["name"], found["metadata"]["uid"])
 
 
 def _unsigned(deployment: dict[str, Any]) -> dict[str, Any]:

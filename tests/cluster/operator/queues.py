@@ -63,6 +63,16 @@ class Queues:
             {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "data": data}, namespace=self.namespace
         )
 
+    def delete(self, name: str, *, propagation: str = "Background") -> None:
+        """Ask for the deletion of a Queue; `gone` tells when it has ended."""
+        path = self.cluster.rest.path(API, "Queue", name, self.namespace)
+        self.cluster.rest.request("DELETE", path, {"propagationPolicy": propagation})
+
+    def gone(self, name: str, deadline: float = 30) -> None:
+        """Wait until there is no Queue of this name."""
+        path = self.cluster.rest.path(API, "Queue", name, self.namespace)
+        self.cluster.wait_for(lambda: self.cluster.rest.find(path) is None, deadline, what=f"Queue {name} gone")
+
     def get(self, name: str) -> Object:
         found = self.cluster.get(API, "Queue", name, self.namespace)
         if found is None:

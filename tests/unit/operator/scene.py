@@ -12,6 +12,8 @@ from headrace_operator.api.names import GROUP_VERSION
 from headrace_operator.api.queue_status import Backend as BackendStatus
 from headrace_operator.api.queue_status import Phase, QueueStatus
 from headrace_operator.api.queue_version import QueueVersionSpec, QueueVersionStatus
+from headrace_operator.api.workers_spec import Workers
+from headrace_operator.companions import render_companions
 from headrace_operator.observed import Backend, Observed, Ownership, QueueObject, QueueVersionObject
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -25,6 +27,7 @@ def queue(
     *,
     status: QueueStatus | None = None,
     annotations: dict[str, str] | None = None,
+    metadata: dict[str, Any] | None = None,
     **spec: Any,
 ) -> QueueObject:
     body = {
@@ -37,6 +40,7 @@ def queue(
             "generation": 7,
             "resourceVersion": "70",
             "annotations": annotations or {},
+            **(metadata or {}),
         },
         "spec": {"version": version, "partitions": partitions, **spec},
     }
@@ -89,6 +93,15 @@ def queue_version(
     )
 
 
+def companions(queue: QueueObject, workers: Workers) -> dict[str, Any]:
+    """What is beside the worker Deployment, as it should be."""
+    made = {}
+    for number, body in enumerate(render_companions(queue, workers)):
+        body["metadata"] |= {"uid": f"c{number}", "resourceVersion": str(number)}
+        made[body["kind"]] = body
+    return made
+
+
 def observed(
     queue: QueueObject,
     backend: Backend,
@@ -97,6 +110,8 @@ def observed(
     **fields: Any,
 ) -> Observed:
     epoch = backend.topology.epoch if settled is None and backend.topology is not None else settled
+    if "companions" not in fields and queue.spec is not None and queue.spec.workers is not None:
+        fields["companions"] = companions(queue, queue.spec.workers)
     return Observed(queue, versions, backend, fields.pop("workers", None), OWNER, NOW, settled_epoch=epoch, **fields)
 
 

@@ -8,23 +8,26 @@ from typing import Any
 import pytest
 
 from headrace_operator import steps
-from headrace_operator.api.names import RENDERED, RENDERER
-from headrace_operator.observed import Observed, Ownership, QueueObject, WorkersObject
+from headrace_operator.api.names import FINALIZER, OWNER_UID, RENDERED, RENDERER
+from headrace_operator.api.workers_spec import Workers
+from headrace_operator.observed import Observed, Ownership, QueueObject, WorkersObject, ownership
 from headrace_operator.planning import plan
-from headrace_operator.planning.workers import differs
+from headrace_operator.planning.drift import differs
 from headrace_operator.reasons import Reason
 from headrace_operator.render import render_deployment
-from tests.unit.operator.scene import backend, known, observed, queue, queue_version, topology
+from tests.unit.operator.scene import backend, companions, known, observed, queue, queue_version, topology
 
 V1 = backend(topology({1: (4, "active")}))
 WORKERS = {"image": "registry/mail:1", "app": "mail.jobs:app", "concurrency": 7}
 
 
+def given_workers(**changes: Any) -> Workers:
+    return Workers.model_validate({**WORKERS, **changes})
+
+
 def rendered(**changes: Any) -> dict[str, Any]:
     spec = queue(workers={**WORKERS, **changes})
-    assert spec.spec is not None
-    assert spec.spec.workers is not None
-    return render_deployment(spec, spec.spec.workers, V1, None)
+    return render_deployment(spec, given_workers(**changes), V1, None)
 
 
 def pod(deployment: dict[str, Any]) -> dict[str, Any]:
@@ -102,12 +105,11 @@ def test_the_users_settings_are_carried_over() -> None:
 
 
 def test_E2_it_is_created_unsigned_and_applied_before_it_is_scaled() -> None:
-    account, create = plan(seen(None, has_account=False)).steps
-    assert isinstance(account, steps.CreateServiceAccount)
+    (create,) = plan(seen(None)).steps
     assert isinstance(create, steps.CreateWorkers)
     assert "replicas" not in create.body["spec"]
     apply, *rest = plan(seen(stored(dict(create.body), replicas=0))).steps
-    assert isinstance(apply, steps.ApplyWorkers)
+    assert isinstance(apply, steps.ApplyObject)
     assert rest == []
     (scale,) = plan(seen(stored(rendered(), replicas=0))).steps
     assert isinstance(scale, steps.Scale)
@@ -162,8 +164,12 @@ def test_edits_by_hand_are_applied_over_but_defaults_and_spellings_are_not() -> 
 def test_what_stays_different_after_it_was_applied_is_not_applied_for_ever() -> None:
     found = stored(rendered())
     pod(found)["containers"].append({"name": "injected"})
-    assert plan(seen(found, applied="4")).steps != ()
-    assert plan(seen(found, applied="5")).steps == ()
+    applied = found["metadata"]["annotations"][RENDERED]
+    assert plan(seen(found, applied={"Deployment": ("4", applied)})).steps != ()
+    assert plan(seen(found, applied={"Deployment": ("5", applied)})).steps == ()
+    changed = queue(workers={**WORKERS, "concurrency": 8}, status=known())
+    (apply,) = plan(seen(found, applied={"Deployment": ("5", applied)}, spec=changed)).steps
+    assert isinstance(apply, steps.ApplyObject)
 
 
 def test_E8_a_new_renderer_alone_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,7 +186,7 @@ def test_E8_a_new_renderer_alone_changes_nothing(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(render, "RENDERERS", both)
     assert plan(seen(old)).steps == ()
     (apply,) = plan(seen(old, spec=queue(workers={**WORKERS, "concurrency": 8}, status=known()))).steps
-    assert isinstance(apply, steps.ApplyWorkers)
+    assert isinstance(apply, steps.ApplyObject)
     assert apply.body["metadata"]["annotations"][RENDERER] == "2"
     assert apply.body["metadata"]["annotations"][RENDERED] != old["metadata"]["annotations"][RENDERED]
 
@@ -198,5 +204,86 @@ def test_E9_a_deployment_of_somebody_else_is_left_alone() -> None:
 
 def test_removed_workers_are_deleted_only_if_they_are_ours() -> None:
     spec = queue(status=known())
-    assert plan(seen(stored(rendered()), spec=spec)).steps == (steps.DeleteWorkers("mail-workers", "d1"),)
+    beside = companions(queue(), given_workers())
+    assert plan(seen(stored(rendered()), spec=spec, companions=beside)).steps == (
+        steps.DeleteObject("Deployment", "mail-workers", "d1"),
+        steps.DeleteObject("ServiceAccount", "mail-workers", "c0"),
+        steps.DeleteObject("PodDisruptionBudget", "mail-workers", "c1"),
+    )
     assert plan(seen(stored(rendered()), "foreign", spec=spec)).steps == ()
+    del beside["ServiceAccount"]["metadata"]["labels"]
+    beside["ServiceAccount"]["metadata"]["ownerReferences"] = []
+    assert (
+        steps.DeleteObject("ServiceAccount", "mail-workers", "c0")
+        not in plan(seen(stored(rendered()), spec=spec, companions=beside)).steps
+    )
+
+
+def test_what_workers_need_is_claimed_then_applied_then_left_alone() -> None:
+    def planned(beside: dict[str, Any], **fields: Any) -> tuple[steps.Step, ...]:
+        return plan(seen(stored(rendered()), companions=beside, **fields)).steps
+
+    account, budget = planned({})
+    assert isinstance(account, steps.ClaimName)
+    assert isinstance(budget, steps.ClaimName)
+    assert "spec" not in budget.body
+    claimed = {
+        kind: {**body, "metadata": {**body["metadata"], "uid": "c", "resourceVersion": "8"}}
+        for kind, body in (("ServiceAccount", account.body), ("PodDisruptionBudget", budget.body))
+    }
+    applied = planned(claimed)
+    assert [(step.kind, step.uid) for step in applied if isinstance(step, steps.ApplyObject)] == [
+        ("ServiceAccount", "c"),
+        ("PodDisruptionBudget", "c"),
+    ]
+    assert planned(companions(queue(), given_workers())) == ()
+    own = queue(workers={**WORKERS, "serviceAccountName": "own"}, status=known())
+    body = render_deployment(own, given_workers(serviceAccountName="own"), V1, None)
+    assert plan(seen(stored(body), spec=own, companions=companions(queue(), given_workers()))).steps == (
+        steps.DeleteObject("ServiceAccount", "mail-workers", "c0"),
+    )
+    # Somebody else's is used as it is.
+    foreign = companions(queue(), given_workers())
+    foreign["ServiceAccount"]["metadata"] |= {"ownerReferences": [], "labels": {}}
+    assert planned(foreign) == ()
+    theirs = companions(queue(), given_workers())
+    theirs["PodDisruptionBudget"]["spec"]["maxUnavailable"] = 0
+    (apply,) = planned(theirs)
+    assert isinstance(apply, steps.ApplyObject)
+    assert apply.body["spec"]["maxUnavailable"] == "25%"
+
+
+def test_E1_with_policy_drain_nothing_of_the_workers_dies_with_the_queue() -> None:
+    spec = queue(workers=WORKERS, status=known(), deletionPolicy="Drain", metadata={"finalizers": [FINALIZER]})
+    (create,) = plan(seen(None, spec=spec)).steps
+    assert isinstance(create, steps.CreateWorkers)
+    assert "ownerReferences" not in create.body["metadata"]
+    owned = seen(stored(rendered()), spec=spec, companions=companions(queue(), given_workers()))
+    assert plan(owned).steps == (
+        steps.Disown("ServiceAccount", "mail-workers", "0"),
+        steps.Disown("PodDisruptionBudget", "mail-workers", "1"),
+        steps.Disown("Deployment", "mail-workers", "5"),
+    )
+    # Back to Retain: the finalizer stays until everything is owned again.
+    back = queue(workers=WORKERS, status=known(), metadata={"finalizers": ["other/one", FINALIZER]})
+    drained = companions(spec, given_workers())
+    applied = plan(seen(stored(dict(create.body)), spec=back, companions=drained)).steps
+    assert [step.kind for step in applied if isinstance(step, steps.ApplyObject)] == [
+        "ServiceAccount",
+        "PodDisruptionBudget",
+        "Deployment",
+    ]
+    assert plan(seen(stored(rendered()), spec=back)).steps == (steps.SetFinalizers(("other/one",), "70"),)
+
+
+def test_O40_what_an_earlier_queue_of_the_name_left_without_an_owner_is_adopted() -> None:
+    left = stored(rendered())
+    left["metadata"]["ownerReferences"] = []
+    left["metadata"]["annotations"][OWNER_UID] = "u0"
+    whose = ownership(left, "mail", "u1")
+    assert whose == "orphan"
+    (apply,) = plan(seen(left, whose)).steps
+    assert isinstance(apply, steps.ApplyObject)
+    assert apply.uid == "d1"
+    left["metadata"]["labels"]["headrace.dev/queue"] = "another"
+    assert ownership(left, "mail", "u1") == "foreign"
