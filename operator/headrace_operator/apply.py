@@ -63,8 +63,7 @@ class Applier:
             if error.status in (404, 409):
                 raise Outdated(str(error)) from error
             if error.status in (400, 422) and _makes_workers(step):
-                text = f"the API server refuses the worker Deployment: {error.message}; correct spec.workers"
-                raise Refused(Finding(Reason.INVALID_WORKERS, text)) from error
+                raise Refused(_workers_refused(queue, error)) from error
             if error.status in (400, 403, 422):
                 raise Refused(Finding(Reason.API_REFUSED, str(error))) from error
             raise
@@ -188,6 +187,15 @@ class Applier:
         memory.applied.pop(step.kind, None)
         if after["metadata"]["resourceVersion"] == step.resource_version:
             memory.applied[step.kind] = (step.resource_version, metadata["annotations"][RENDERED])
+
+
+def _workers_refused(queue: QueueObject, error: ApiError) -> Finding:
+    templated = (
+        queue.spec is not None and queue.spec.workers is not None and queue.spec.workers.pod_template is not None
+    )
+    reason = Reason.INVALID_POD_TEMPLATE if templated else Reason.INVALID_WORKERS
+    where = "spec.workers.podTemplate, or another field of spec.workers" if templated else "spec.workers"
+    return Finding(reason, f"the API server refuses the worker Deployment: {error.message}; correct {where}")
 
 
 def _makes_workers(step: steps.Step) -> bool:

@@ -26,6 +26,7 @@ Body = dict[str, Any]
 MERGE, APPLY = "application/merge-patch+json", "application/apply-patch+yaml"
 CONNECT_SECONDS, READ_SECONDS = 5.0, 20.0
 PAGE = 500
+_UNTYPED = "failed to create typed patch object"
 _COLLECTIONS = {
     "Deployment": ("apps", "v1", "deployments"),
     "PodDisruptionBudget": ("policy", "v1", "poddisruptionbudgets"),
@@ -135,16 +136,25 @@ class Kube:
             query["continue"] = token
 
     async def create(self, path: str, body: Mapping[str, Any], *, manager: str) -> Body:
-        """Create an object in the collection ``path`` as field manager ``manager``."""
-        return await self._call("POST", f"{path}?fieldManager={manager}", dict(body))
+        """Create an object in the collection ``path`` as field manager ``manager``. An unknown field is refused."""
+        return await self._call("POST", f"{path}?fieldManager={manager}&fieldValidation=Strict", dict(body))
 
     async def merge(self, path: str, body: Mapping[str, Any], *, manager: str) -> Body:
         """Merge ``body`` into the object at ``path``."""
         return await self._call("PATCH", f"{path}?fieldManager={manager}", dict(body), MERGE)
 
     async def apply(self, path: str, body: Mapping[str, Any], *, manager: str) -> Body:
-        """Server-side apply ``body`` as the object at ``path``, taking over fields of other managers."""
-        return await self._call("PATCH", f"{path}?fieldManager={manager}&force=true", dict(body), APPLY)
+        """Server-side apply ``body`` as the object at ``path``, taking over fields of other managers.
+
+        A field that the kind does not have is an ApiError with status 422.
+        """
+        try:
+            return await self._call("PATCH", f"{path}?fieldManager={manager}&force=true", dict(body), APPLY)
+        except ApiError as error:
+            if error.status == 500 and error.message.startswith(_UNTYPED):
+                # The server calls it its own failure, and it would be one for ever.
+                raise ApiError("PATCH", path, 422, error.message) from error
+            raise
 
     async def delete(self, path: str, *, uid: str) -> None:
         """Delete the object at ``path`` if it has ``uid``; nothing happens if it is gone."""

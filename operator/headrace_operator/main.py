@@ -20,6 +20,7 @@ from pydantic import ValidationError
 
 from headrace_operator.api.names import GROUP_VERSION
 from headrace_operator.apply import Applier
+from headrace_operator.autoscalers import Autoscalers
 from headrace_operator.connection import Connections
 from headrace_operator.dispatcher import Dispatcher
 from headrace_operator.events import Recorder
@@ -75,10 +76,11 @@ async def run(settings: OperatorSettings, stop: asyncio.Event | None = None) -> 
     try:
         cluster = await _ready(kube, clock)
         memory = Memory()
+        autoscalers = Autoscalers(kube, clock, settings.watch_namespaces)
         reconciler = Reconciler(
             kube,
             connections,
-            Observer(kube, connections, memory, cluster, utc_now),
+            Observer(kube, connections, memory, cluster, utc_now, autoscalers),
             Applier(kube, memory),
             Recorder(kube, clock),
             memory,

@@ -12,6 +12,7 @@ from headrace.stores.base import Counts, Store
 from headrace.topology import PartitionRef, Topology
 from headrace_operator.api.names import FINALIZER, QUEUE_LABEL, workers_name
 from headrace_operator.api.queue_version import QueueVersionSpec, QueueVersionStatus
+from headrace_operator.autoscalers import Autoscalers
 from headrace_operator.companions import KINDS
 from headrace_operator.connection import Connected, Connections, problem
 from headrace_operator.kube import ApiError, Body, Kube, core, deployments, objects, queue_versions, queues
@@ -28,7 +29,7 @@ from headrace_operator.observed import (
 from headrace_operator.planning.versions import ENDED
 from headrace_operator.planning.worker_health import worth_listing
 from headrace_operator.reasons import Finding, Reason
-from headrace_operator.render import selector_text
+from headrace_operator.render import selector_of, selector_text
 
 REDIS_SECONDS = 15.0
 """Longest time that reading one queue from Redis may take."""
@@ -44,13 +45,20 @@ class Observer:
     """Makes one `Observed` per pass. ``now``: time of day, in UTC."""
 
     def __init__(
-        self, kube: Kube, connections: Connections, memory: Memory, cluster: str, now: Callable[[], datetime]
+        self,
+        kube: Kube,
+        connections: Connections,
+        memory: Memory,
+        cluster: str,
+        now: Callable[[], datetime],
+        autoscalers: Autoscalers,
     ) -> None:
         self._kube = kube
         self._connections = connections
         self._memory = memory
         self._cluster = cluster
         self._now = now
+        self._autoscalers = autoscalers
 
     async def observe(self, namespace: str, name: str) -> tuple[Observed, Store | None] | None:
         """Return what is there, and the open store; None if the Queue is gone, or goes without us.
@@ -76,11 +84,12 @@ class Observer:
             workers,
             owner,
             self._now(),
+            await self._target(queue),
             settled_epoch=memory.settled_epoch,
             applied=dict(memory.applied),
             companions=await self._companions(queue, workers),
             namespace_ends=deleted and await self._namespace_ends(namespace),
-            leaving=await self._pods(queue) if deleted else (),
+            leaving=await self._pods(queue, selector_text(queue)) if deleted else (),
         )
         return seen, store
 
@@ -92,18 +101,27 @@ class Observer:
         return tuple(version for version in found if version is not None)
 
     async def _workers(self, queue: QueueObject) -> WorkersObject | None:
-        body = await self._kube.find(f"{deployments(queue.namespace)}/{workers_name(queue.name)}")
+        return await self._deployment(queue, workers_name(queue.name))
+
+    async def _target(self, queue: QueueObject) -> WorkersObject | None:
+        name = None if queue.spec is None else queue.spec.scale_target
+        return None if name is None else await self._deployment(queue, name, scaled_only=True)
+
+    async def _deployment(self, queue: QueueObject, name: str, *, scaled_only: bool = False) -> WorkersObject | None:
+        body = await self._kube.find(f"{deployments(queue.namespace)}/{name}")
         if body is None:
             return None
         whose = ownership(body, queue.name, queue.uid)
-        pods = await self._pods(queue) if whose == "ours" and worth_listing(body, queue.status) else ()
-        return WorkersObject(body, whose, pods)
+        if not scaled_only and (whose != "ours" or (queue.spec is not None and queue.spec.scale_target is not None)):
+            return WorkersObject(body, whose)
+        pods = await self._pods(queue, selector_of(body)) if worth_listing(body, queue.status) else ()
+        return WorkersObject(body, whose, pods, await self._autoscalers.of(queue.namespace, name))
 
-    async def _pods(self, queue: QueueObject) -> tuple[Body, ...]:
+    async def _pods(self, queue: QueueObject, labels: str) -> tuple[Body, ...]:
         """List the worker Pods. Done only while something is wrong: a watch would hold all Pods all the time."""
         pods: list[Body] = []
         try:
-            async for pod in self._kube.items(core("pods", queue.namespace), labels=selector_text(queue)):
+            async for pod in self._kube.items(core("pods", queue.namespace), labels=labels):
                 pods.append(pod)
                 if len(pods) >= PODS:
                     break
@@ -114,7 +132,7 @@ class Observer:
         return tuple(pods)
 
     async def _companions(self, queue: QueueObject, workers: WorkersObject | None) -> dict[str, Body]:
-        if workers is None and (queue.spec is None or queue.spec.workers is None) and queue.deleted_at is None:
+        if workers is None and (queue.spec is None or queue.spec.made_workers is None) and queue.deleted_at is None:
             return {}
         name = workers_name(queue.name)
         found = {kind: await self._kube.find(f"{objects(kind, queue.namespace)}/{name}") for kind in KINDS}

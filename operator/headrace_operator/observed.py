@@ -138,11 +138,21 @@ class ConnectionProblem:
 
 @dataclass(frozen=True, slots=True)
 class WorkersObject:
-    """The Deployment with the name of the queue's workers; its Pods only if they had to be looked at."""
+    """The Deployment with the name of the queue's workers, or the one that is only scaled.
+
+    ``pods``: its Pods, only if they had to be looked at. ``autoscalers``: names of the HorizontalPodAutoscalers that
+    set its replicas, too.
+    """
 
     body: Object
     ownership: Ownership
     pods: tuple[Object, ...] = ()
+    autoscalers: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return str(self.body["metadata"]["name"])
 
     @property
     def replicas(self) -> int:
@@ -154,7 +164,8 @@ class WorkersObject:
 class Observed:
     """Everything that a plan is made from.
 
-    ``owner``: how this Queue signs the topology (cluster, namespace, name, uid). ``settled_epoch``: the epoch up to
+    ``owner``: how this Queue signs the topology (cluster, namespace, name, uid). ``target``: the Deployment that
+    spec.workers.scaleTargetRef names. ``settled_epoch``: the epoch up to
     which this process has made all partitions agree with the topology. ``applied``: by kind, the resourceVersion of an
     object of the workers and the hash of what was applied when that changed nothing. ``companions``: what is there
     beside the Deployment under the same name, by kind. ``namespace_ends``: the namespace is being deleted, and
@@ -167,11 +178,19 @@ class Observed:
     workers: WorkersObject | None
     owner: Mapping[str, str]
     now: datetime
+    target: WorkersObject | None = None
     settled_epoch: int | None = None
     applied: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     companions: Mapping[str, Object] = field(default_factory=dict)
     namespace_ends: bool = False
     leaving: tuple[Object, ...] = ()
+
+    @property
+    def scaled(self) -> WorkersObject | None:
+        """The Deployment whose replicas run the workers; None if there is none."""
+        if self.queue.spec is not None and self.queue.spec.scale_target is not None:
+            return self.target
+        return self.workers if self.workers is not None and self.workers.ownership == "ours" else None
 
 
 @dataclass(frozen=True, slots=True)

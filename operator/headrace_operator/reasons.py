@@ -29,6 +29,8 @@ class Reason(StrEnum):
     DELETING = "Deleting"
     CONNECTION_NOT_READY = "ConnectionNotReady"
     # as somebody wants it for now
+    SCALING = "Scaling"
+    SCALING_DISABLED = "ScalingDisabled"
     HOLD = "Hold"
     HOLD_AND_DRAIN = "HoldAndDrain"
     # somebody must act or decide
@@ -47,9 +49,14 @@ class Reason(StrEnum):
     QUEUE_VERSION_CONFLICT = "QueueVersionConflict"
     AWAITING_PROMOTION = "AwaitingPromotion"
     TOO_MANY_DRAINING = "TooManyDraining"
+    NO_WORKERS = "NoWorkers"
     JOBS_PARKED = "JobsParked"
     WORKERS_CONFLICT = "WorkersConflict"
     INVALID_WORKERS = "InvalidWorkers"
+    INVALID_POD_TEMPLATE = "InvalidPodTemplate"
+    SCALE_TARGET_MISSING = "ScaleTargetMissing"
+    CONFLICTING_AUTOSCALER = "ConflictingAutoscaler"
+    GRACE_TOO_SHORT = "GraceTooShort"
     REPLICA_FAILURE = "ReplicaFailure"
     CRASH_LOOP_BACK_OFF = "CrashLoopBackOff"
     IMAGE_PULL_BACK_OFF = "ImagePullBackOff"

@@ -180,7 +180,8 @@ def _events(decision: Plan, failure: Finding | None) -> Iterator[Event]:
         draining = None  # told by what is parked
     findings = (
         *(decision.stalled, decision.connection, failure, decision.topology, decision.workers),
-        *(draining, decision.parked, None if decision.health is None else decision.health.finding),
+        *(draining, decision.parked, decision.advice, decision.unscaled),
+        None if decision.health is None else decision.health.finding,
     )
     for finding in dict.fromkeys(finding for finding in findings if finding is not None):
         if finding.reason in _DECISIONS:

@@ -25,6 +25,7 @@ from headrace_operator.api.names import (
 )
 from headrace_operator.api.workers_spec import Workers
 from headrace_operator.observed import Backend, QueueObject
+from headrace_operator.pod_template import WORKER, merge_template
 
 URL_FOLDER = "/etc/headrace/redis"
 HEALTH_PORT = 8080
@@ -64,17 +65,37 @@ def selector(queue: QueueObject) -> dict[str, str]:
 
 def selector_text(queue: QueueObject) -> str:
     """Return the selector as `kubectl -l` takes it."""
-    return ",".join(f"{key}={value}" for key, value in selector(queue).items())
+    return _as_text({"matchLabels": selector(queue)})
+
+
+def selector_of(deployment: Mapping[str, Any]) -> str:
+    """Return the selector of the Pods of any Deployment as `kubectl -l` takes it."""
+    return _as_text(deployment.get("spec", {}).get("selector", {}))
+
+
+def _as_text(given: Mapping[str, Any]) -> str:
+    parts = [f"{key}={value}" for key, value in given.get("matchLabels", {}).items()]
+    for rule in given.get("matchExpressions", []):
+        key, values = rule["key"], ",".join(rule.get("values", []))
+        forms = {"In": f"{key} in ({values})", "NotIn": f"{key} notin ({values})", "Exists": key}
+        parts.append(forms.get(rule["operator"], f"!{key}"))
+    return ",".join(parts)
 
 
 def render_deployment(
     queue: QueueObject, workers: Workers, backend: Backend, found: Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    """Return the Deployment, without replicas, as it has to be applied over ``found`` (None: it does not exist)."""
+    """Return the Deployment, without replicas, as it has to be applied over ``found`` (None: it does not exist).
+
+    Raises TemplateRefused if spec.workers.podTemplate cannot be merged.
+    """
     source = digest(_source(queue, workers, backend))
     annotations = (found or {}).get("metadata", {}).get("annotations", {})
     carried = {str(version): version for version in RENDERERS}.get(annotations.get(RENDERER))
     version = carried if carried is not None and annotations.get(RENDERED_FROM) == source else max(RENDERERS)
+    template = RENDERERS[version](queue, workers, backend)
+    if workers.pod_template is not None:
+        template = merge_template(template, workers.pod_template.model_dump(mode="json"))
     body: dict[str, Any] = {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -83,7 +104,7 @@ def render_deployment(
             "revisionHistoryLimit": 2,
             "selector": {"matchLabels": selector(queue)},
             "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": 0}},
-            "template": RENDERERS[version](queue, workers, backend),
+            "template": template,
         },
     }
     rendered = digest(body)
@@ -118,7 +139,7 @@ def digest(value: Any) -> str:
 
 def _template_v1(queue: QueueObject, workers: Workers, backend: Backend) -> PodTemplate:
     container: dict[str, Any] = {
-        "name": "worker",
+        "name": WORKER,
         "image": workers.image,
         **_command(workers),
         "env": _environment(queue, workers, backend),

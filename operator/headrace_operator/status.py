@@ -23,7 +23,7 @@ from headrace_operator.planning.stop import stopped
 from headrace_operator.planning.versions import ENDED
 from headrace_operator.planning.worker_health import CONDITION
 from headrace_operator.reasons import Finding, Reason
-from headrace_operator.render import selector_text
+from headrace_operator.render import selector_of, selector_text
 
 MOVED = 0.2
 """Share by which a measured number has to change to be written again."""
@@ -39,7 +39,7 @@ def build_status(observed: Observed, plan: Plan, failure: Finding | None = None)
     update: dict[str, Any] = {"observed_generation": queue.generation}
     if queue.spec is not None:
         update["target_version"] = queue.spec.version
-        update |= _workers(observed)
+        update |= _workers(observed, unscaled=plan.unscaled is not None)
         update["versions"] = [
             VersionStatus(
                 version=v.version,
@@ -112,20 +112,20 @@ def _ours(observed: Observed) -> bool:
     return backend.topology is None or dict(backend.topology.owner) == dict(observed.owner)
 
 
-def _workers(observed: Observed) -> dict[str, Any]:
-    spec, found = observed.queue.spec, observed.workers
+def _workers(observed: Observed, *, unscaled: bool) -> dict[str, Any]:
+    spec, found = observed.queue.spec, observed.scaled
     if spec is None or spec.workers is None:
         return {"replicas": None, "desired_replicas": None, "selector": None}
-    ours = found is not None and found.ownership == "ours"
-    body = found.body if found is not None and ours else {}
-    wanted = spec.scaling.desired()
+    body = found.body if found is not None else {}
+    wanted = None if unscaled else spec.scaling.desired()
     return {
         "replicas": body.get("status", {}).get("replicas", 0),
         "desired_replicas": wanted if wanted is not None else body.get("spec", {}).get("replicas", 0),
-        "selector": selector_text(observed.queue),
+        "selector": selector_text(observed.queue) if found is None else selector_of(found.body),
     }
 
 
+_REFUSED = (Reason.INVALID_WORKERS, Reason.INVALID_POD_TEMPLATE)
 Draft = tuple[str, ConditionStatus, Finding]
 
 
@@ -136,7 +136,7 @@ def _conditions(observed: Observed, plan: Plan, failure: Finding | None, loss_ep
         trouble = health.finding
     working = Finding(Reason.WORKING, "the queue is being brought to what the spec says") if plan.steps else None
     yield _condition("Ready", trouble or working, Finding(Reason.READY, _ready_message(observed)))
-    stalled = plan.stalled or (failure if failure is not None and failure.reason is Reason.INVALID_WORKERS else None)
+    stalled = plan.stalled or (failure if failure is not None and failure.reason in _REFUSED else None)
     under_way = None if stalled else trouble or working
     settled = Finding(Reason.SETTLED, "nothing is left to do")
     if stalled is not None:
@@ -150,6 +150,9 @@ def _conditions(observed: Observed, plan: Plan, failure: Finding | None, loss_ep
         trouble = plan.workers or failure
         available = health.available and not trouble
         yield (CONDITION, "True" if available else "False", trouble or health.finding)
+        yield _condition(
+            "ScalingActive", plan.unscaled, Finding(Reason.SCALING, "replicas are set as spec.scaling says")
+        )
     acknowledged = observed.queue.annotations.get(ACK_DATA_LOSS, "")
     if loss_epoch is None:
         yield ("DataLoss", "False", Finding(Reason.NO_DATA_LOSS, "no loss of jobs is known"))

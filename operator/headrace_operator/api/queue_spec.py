@@ -238,6 +238,17 @@ class QueueSpec(ApiModel):
             raise ValueError("paused contradicts stopPolicy HoldAndDrain; set stopPolicy to None to pause")
         return self
 
+    @property
+    def made_workers(self) -> Workers | None:
+        """The workers whose Deployment the operator makes; None if it makes none."""
+        return self.workers if self.workers is not None and self.workers.image is not None else None
+
+    @property
+    def scale_target(self) -> str | None:
+        """Name of the Deployment that the operator only scales; None if there is none."""
+        reference = None if self.workers is None else self.workers.scale_target_ref
+        return None if reference is None else reference.name
+
     def settings(self) -> QueueSettings:
         """Return the queue-wide settings that go into the topology."""
         return QueueSettings(

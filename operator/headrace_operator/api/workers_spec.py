@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, StringConstraints, model_validator
 
@@ -16,6 +16,11 @@ QUANTITY = (
 Quantities = dict[str, int | Annotated[str, StringConstraints(pattern=QUANTITY)]]
 APP_PATTERN = r"^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*$"
 RESERVED_VARIABLES = frozenset({"POD_NAME", "POD_NAMESPACE", "POD_IP", "NODE_NAME"})
+
+
+def is_reserved(variable: str) -> bool:
+    """Whether the operator alone sets the variable in the worker container."""
+    return variable.startswith("HEADRACE_") or variable in RESERVED_VARIABLES
 
 
 class EnvVar(ApiModel):
@@ -38,20 +43,66 @@ class Resources(ApiModel):
     limits: Quantities | None = Field(None, description="What the container may use at most.")
 
 
+class TemplateMetadata(ApiModel):
+    """Labels and annotations of the worker Pods, beside those of the operator."""
+
+    labels: Annotated[dict[str, Annotated[str, StringConstraints(max_length=63)]], Field(max_length=64)] = Field(
+        default={}, description="Labels; those that the operator sets cannot be changed."
+    )
+    annotations: Annotated[dict[str, Annotated[str, StringConstraints(max_length=65536)]], Field(max_length=64)] = (
+        Field(default={}, description="Annotations.")
+    )
+
+
+class PodTemplate(ApiModel):
+    """What is merged over the pod template that the operator renders."""
+
+    metadata: TemplateMetadata = Field(default=TemplateMetadata(), description="Labels and annotations of the Pods.")
+    spec: dict[str, Any] = Field(
+        default={},
+        description="A Pod's spec, merged over the rendered one as `kubectl patch --type=strategic` does it: maps "
+        "field by field, null takes a field away; containers, initContainers, volumes, env, ports, volumeMounts and "
+        "the like item by item, told apart by their published merge keys (mostly name); other lists are replaced. "
+        "The container of the workers is named worker.",
+        json_schema_extra=PRESERVE_UNKNOWN,
+    )
+
+
+class ScaleTarget(ApiModel):
+    """An object with replicas."""
+
+    api_version: Literal["apps/v1"] = Field("apps/v1", description="API version of the object.")
+    kind: Literal["Deployment"] = Field("Deployment", description="Kind of the object.")
+    name: Name = Field(description="Name of the object, in the Queue's namespace.")
+
+
 class Workers(ApiModel):
-    """The Deployment of workers that the operator runs for the queue."""
+    """The workers of the queue: a Deployment that the operator makes, or one that it scales only."""
 
     model_config = ConfigDict(
         json_schema_extra=rules(
             (
-                "has(self.app) != has(self.command)",
-                "workers: set exactly one of app (module:attribute, run by `headrace worker run`) and command",
-            )
+                "has(self.image) != has(self.scaleTargetRef)",
+                "workers: set exactly one of image (the operator makes the Deployment) and scaleTargetRef (it scales "
+                "one that is there)",
+            ),
+            (
+                "has(self.scaleTargetRef) ? !has(self.app) && !has(self.command) : has(self.app) != has(self.command)",
+                "workers: set exactly one of app (module:attribute, run by `headrace worker run`) and command; with "
+                "scaleTargetRef none of them",
+            ),
         )
     )
 
-    image: Annotated[str, StringConstraints(min_length=1, max_length=1024)] = Field(
-        description="Image of the workers, with the application and the headrace package in it."
+    image: Annotated[str, StringConstraints(min_length=1, max_length=1024)] | None = Field(
+        None,
+        description="Image of the workers, with the application and the headrace package in it. The operator makes "
+        "the Deployment <queue>-workers.",
+    )
+    scale_target_ref: ScaleTarget | None = Field(
+        None,
+        description="Instead of image: a Deployment of yours that runs the workers. The operator sets its replicas "
+        "and nothing else; of the other fields of workers only concurrency, its jobs per Pod, counts.",
     )
     app: Annotated[str, StringConstraints(max_length=512, pattern=APP_PATTERN)] | None = Field(
         None,
@@ -100,13 +151,22 @@ class Workers(ApiModel):
     termination_grace_period_seconds: int = Field(
         60, ge=1, le=86400, description="Time that running jobs get to end when a Pod is stopped."
     )
+    pod_template: PodTemplate | None = Field(
+        None,
+        description="Merged over the pod template that the operator renders: volumes, affinity, tolerations, "
+        "sidecars, annotations, security context and whatever else a Pod may have.",
+    )
 
     @model_validator(mode="after")
     def _startable(self) -> Workers:
-        if (self.app is None) == (self.command is None):
+        if (self.image is None) == (self.scale_target_ref is None):
+            raise ValueError("set exactly one of image and scaleTargetRef")
+        if self.scale_target_ref is not None and (self.app is not None or self.command is not None):
+            raise ValueError("app and command do not go with scaleTargetRef")
+        if self.image is not None and (self.app is None) == (self.command is None):
             raise ValueError("set exactly one of app and command")
         names = [variable.name for variable in self.env]
-        reserved = [n for n in names if n.startswith("HEADRACE_") or n in RESERVED_VARIABLES]
+        reserved = [name for name in names if is_reserved(name)]
         if reserved:
             raise ValueError(f"env: {', '.join(reserved)} are set by the operator; choose other names")
         if len(set(names)) != len(names):

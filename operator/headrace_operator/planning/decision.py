@@ -15,7 +15,8 @@ class Plan:
 
     ``data_loss``: the data behind the connection is gone since the last pass; ``epoch_after`` is the epoch of the
     topology that replaces it. ``draining``: what the oldest draining version waits for. ``parked``: jobs that no worker
-    knows. ``health``: how the workers are (None: the operator runs none).
+    knows. ``health``: how the workers are (None: the operator runs none). ``unscaled``: why their replicas are not set.
+    ``advice``: what nothing fails of now, and somebody should know.
 
     ``look_ms``: when to look again although nothing changed (None: at the ordinary interval).
     """
@@ -27,6 +28,8 @@ class Plan:
     draining: Finding | None = None
     parked: Finding | None = None
     health: Health | None = None
+    unscaled: Finding | None = None
+    advice: Finding | None = None
     data_loss: bool = False
     epoch_after: int | None = None
     stalled: Finding | None = None

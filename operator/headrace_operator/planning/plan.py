@@ -21,7 +21,7 @@ from headrace_operator.planning.restore import difference, restored
 from headrace_operator.planning.stop import stop_event
 from headrace_operator.planning.versions import failed_versions, keep_versions
 from headrace_operator.planning.worker_health import worker_health
-from headrace_operator.planning.workers import workers
+from headrace_operator.planning.workers import grace_advice, idle_drain, not_scaled, workers
 from headrace_operator.reasons import Event, Finding, Reason, normal, warning
 from headrace_operator.steps import Configure, RestoreTopology, SetFinalizers, Settle, Step, WriteMarker
 
@@ -35,7 +35,13 @@ def plan(observed: Observed) -> Plan:
         return deletion(observed)
     decided, health = _decide(observed), worker_health(observed)
     looks = [look for look in (decided.look_ms, health.look_ms if health else None) if look is not None]
-    return replace(decided, health=health, look_ms=min(looks, default=None))
+    return replace(
+        decided,
+        health=health,
+        unscaled=not_scaled(observed),
+        advice=grace_advice(observed.queue.spec),
+        look_ms=min(looks, default=None),
+    )
 
 
 def _decide(observed: Observed) -> Plan:
@@ -118,6 +124,7 @@ def _advance(case: Case) -> Plan:
         steps, finding = promotion(case)
     if topology is not None:
         more, draining = drain(backend, topology)
+        draining = idle_drain(case, draining)
         steps += more
         steps += keep_versions(case, topology)
         if finding is None and _dead_end(case, topology):
@@ -130,7 +137,7 @@ def _advance(case: Case) -> Plan:
     if topology is not None and not contradicts:
         more, in_the_way = workers(case)
         steps += more
-    if not steps and spec.deletion_policy == "Retain" and FINALIZER in case.queue.finalizers:
+    if not steps and in_the_way is None and spec.deletion_policy == "Retain" and FINALIZER in case.queue.finalizers:
         # Last of all: only now everything that was made goes with the Queue by itself.
         kept = tuple(name for name in case.queue.finalizers if name != FINALIZER)
         steps.append(SetFinalizers(kept, case.queue.resource_version))

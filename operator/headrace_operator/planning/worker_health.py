@@ -53,11 +53,11 @@ def worth_listing(deployment: Object, status: QueueStatus) -> bool:
 
 def worker_health(observed: Observed) -> Health | None:
     """Return how the workers are; None if the operator runs none."""
-    spec, found = observed.queue.spec, observed.workers
+    spec, found = observed.queue.spec, observed.scaled
     if spec is None or spec.workers is None:
         return None
-    if found is None or found.ownership != "ours":
-        return Health(False, Finding(Reason.WORKERS_STARTING, "the worker Deployment does not exist yet"))
+    if found is None:
+        return _missing(observed, spec.scale_target)
     wanted, available = found.replicas, int(found.body.get("status", {}).get("availableReplicas", 0))
     if wanted == 0:
         return Health(True, Finding(Reason.SCALED_TO_ZERO, "no worker is wanted"))
@@ -69,12 +69,24 @@ def worker_health(observed: Observed) -> Health | None:
     else:
         going = None if _complete(found.body) else LOOK_MS
         return Health(True, Finding(Reason.AVAILABLE, text), look_ms=going)
-    told = observed.queue.status.condition(CONDITION)
-    seconds = 0.0
-    if told is not None and told.status == "False":
-        seconds = (observed.now - told.last_transition_time).total_seconds()
-    unready = seconds > UNREADY_SECONDS and (failure is not None or available == 0)
+    unready = _failing_seconds(observed) > UNREADY_SECONDS and (failure is not None or available == 0)
     return Health(False, finding, unready, None if unready else LOOK_MS)
+
+
+def _missing(observed: Observed, target: str | None) -> Health:
+    if target is None:
+        return Health(False, Finding(Reason.WORKERS_STARTING, "the worker Deployment does not exist yet"))
+    finding = Finding(Reason.SCALE_TARGET_MISSING, f"Deployment {target} does not exist")
+    unready = _failing_seconds(observed) > UNREADY_SECONDS
+    return Health(False, finding, unready, None if unready else LOOK_MS)
+
+
+def _failing_seconds(observed: Observed) -> float:
+    """Since when the workers have not been available, as the status tells."""
+    told = observed.queue.status.condition(CONDITION)
+    if told is None or told.status != "False":
+        return 0.0
+    return (observed.now - told.last_transition_time).total_seconds()
 
 
 def replica_failure(deployment: Mapping[str, Any]) -> str | None:

@@ -6,13 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from headrace_operator.api.names import RENDERED, SCALER, workers_name
+from headrace_operator.api.queue_spec import QueueSpec
 from headrace_operator.api.scaling_spec import Scaling
 from headrace_operator.api.workers_spec import Workers
 from headrace_operator.companions import claim, render_companions
 from headrace_operator.observed import Case, Observed, WorkersObject, ownership
 from headrace_operator.planning.drift import to_apply
+from headrace_operator.pod_template import TemplateRefused
 from headrace_operator.reasons import Finding, Reason, normal
-from headrace_operator.render import render_deployment
+from headrace_operator.render import WIND_DOWN_SECONDS, render_deployment
 from headrace_operator.steps import (
     ApplyObject,
     ClaimName,
@@ -27,20 +29,22 @@ from headrace_operator.steps import (
 
 def workers(case: Case) -> tuple[list[Step], Finding | None]:
     """Return the steps for the worker Deployment and what it needs, and what is in their way."""
-    spec, found = case.spec, case.seen.workers
+    workers, found = case.spec.made_workers, case.seen.workers
     name = workers_name(case.queue.name)
-    if spec.workers is None:
-        return remove_workers(case.seen), None
+    if workers is None:
+        return [*remove_workers(case.seen), *scale(case)], None
     if found is not None and found.ownership in ("foreign", "dying"):
         return [], _in_the_way(name, found)
 
-    steps = list(_companions(case, spec.workers))
+    steps = list(_companions(case, workers))
+    try:
+        wanted = render_deployment(case.queue, workers, case.backend, None if found is None else found.body)
+    except TemplateRefused as error:
+        return [], Finding(Reason.INVALID_POD_TEMPLATE, f"spec.workers.podTemplate.{error}")
     if found is None:
         # Without the hash, so that it is applied next: only then the applier owns what it applies.
-        body = _unsigned(render_deployment(case.queue, spec.workers, case.backend, None))
-        return [*steps, CreateWorkers(body)], None
+        return [*steps, CreateWorkers(_unsigned(wanted))], None
 
-    wanted = render_deployment(case.queue, spec.workers, case.backend, found.body)
     metadata = found.body["metadata"]
     if put_right := list(_put_right(case, wanted, found.body)):
         steps += put_right
@@ -52,13 +56,70 @@ def workers(case: Case) -> tuple[list[Step], Finding | None]:
 
 
 def scale(case: Case) -> list[Step]:
-    """Return the step that sets the replicas of a Deployment that is ours; empty if they are right."""
-    found, replicas = case.seen.workers, case.spec.scaling.desired()
-    if found is None or found.ownership != "ours" or replicas is None or replicas == found.replicas:
+    """Return the step that sets the replicas of the Deployment that runs the workers; empty if they are right."""
+    found, replicas = case.seen.scaled, case.spec.scaling.desired()
+    if found is None or not_scaled(case.seen) is not None or replicas is None or replicas == found.replicas:
         return []
-    name = workers_name(case.queue.name)
-    event = normal(Reason.SCALED, f"{name}: {found.replicas} -> {replicas} replicas ({_why(case.spec.scaling)})")
-    return [Scale(name, replicas, found.body["metadata"]["resourceVersion"], event=event)]
+    event = normal(Reason.SCALED, f"{found.name}: {found.replicas} -> {replicas} replicas ({_why(case.spec.scaling)})")
+    return [Scale(found.name, replicas, found.body["metadata"]["resourceVersion"], event=event)]
+
+
+def not_scaled(seen: Observed) -> Finding | None:
+    """Say why the operator does not set the replicas of the workers; None if it does, or runs none."""
+    spec, found = seen.queue.spec, seen.scaled
+    if spec is None or spec.workers is None:
+        return None
+    if spec.scaling.mode == "Disabled":
+        return Finding(Reason.SCALING_DISABLED, "spec.scaling.mode is Disabled: somebody else sets the replicas")
+    if found is None:
+        if spec.scale_target is None:
+            return Finding(Reason.WORKERS_STARTING, "the worker Deployment does not exist yet")
+        return Finding(
+            Reason.SCALE_TARGET_MISSING,
+            f"Deployment {spec.scale_target}, which spec.workers.scaleTargetRef names, does not exist; create it, or "
+            "correct the name",
+        )
+    if found.autoscalers:
+        return Finding(
+            Reason.CONFLICTING_AUTOSCALER,
+            f"Deployment {found.name} is scaled by the HorizontalPodAutoscaler {', '.join(found.autoscalers)} as well, "
+            "so its replicas are not touched; delete that one (or its ScaledObject), or set spec.scaling.mode to "
+            "Disabled",
+        )
+    return None
+
+
+def idle_drain(case: Case, draining: Finding | None) -> Finding | None:
+    """Return what a drain waits for: if that is jobs which could run now, and no worker is wanted, then for workers."""
+    found = case.seen.scaled
+    if draining is None or draining.reason is not Reason.JOBS_REMAIN or found is None or found.replicas > 0:
+        return draining
+    topology = case.backend.topology
+    older = () if topology is None else topology.older
+    counts = [count for version in older for count in case.backend.counts.get(version, {}).values()]
+    if not any(count.ready or count.leased for count in counts):
+        return draining
+    how = "raise spec.scaling.replicas" if case.spec.scaling.mode == "Manual" else f"scale Deployment {found.name} up"
+    return Finding(Reason.NO_WORKERS, f"{draining.message}; no worker runs, as spec.scaling says: {how}")
+
+
+def grace_advice(spec: QueueSpec | None) -> Finding | None:
+    """Say that jobs may take longer than a worker that is stopped gives them; None if they may not.
+
+    The grace is fixed in the pod template: a change of the time-out alone must not restart workers.
+    """
+    workers = None if spec is None else spec.made_workers
+    if spec is None or workers is None:
+        return None
+    given = max(0, workers.termination_grace_period_seconds - WIND_DOWN_SECONDS)
+    if spec.timeout_seconds <= given:
+        return None
+    return Finding(
+        Reason.GRACE_TOO_SHORT,
+        f"a job may run for {spec.timeout_seconds} s (spec.timeoutSeconds), and a worker that is stopped gives it "
+        f"{given} s; a longer one is handed back and runs again. Set spec.workers.terminationGracePeriodSeconds to "
+        f"{spec.timeout_seconds + WIND_DOWN_SECONDS}, which restarts the workers",
+    )
 
 
 def remove_workers(seen: Observed, *, unowned: bool = False) -> list[Step]:

@@ -12,6 +12,7 @@ import kubernetes.config
 
 from headrace.stores import Store, open_store
 from headrace_operator.apply import Applier
+from headrace_operator.autoscalers import Autoscalers
 from headrace_operator.connection import Connections
 from headrace_operator.events import Recorder
 from headrace_operator.kube import Kube
@@ -72,7 +73,8 @@ class OperatorInTest:
         self.memory = Memory()
         self._connections = Connections(self.kube, clock=time.monotonic, open_url=self._open)
         uid = await read_cluster_uid(self.kube)
-        self.observer = Observer(self.kube, self._connections, self.memory, uid, utc_now)
+        autoscalers = Autoscalers(self.kube, time.monotonic)
+        self.observer = Observer(self.kube, self._connections, self.memory, uid, utc_now, autoscalers)
         self.applier = Applier(self.kube, self.memory)
         self.reconciler = Reconciler(
             self.kube,

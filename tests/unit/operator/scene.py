@@ -110,8 +110,8 @@ def observed(
     **fields: Any,
 ) -> Observed:
     epoch = backend.topology.epoch if settled is None and backend.topology is not None else settled
-    if "companions" not in fields and queue.spec is not None and queue.spec.workers is not None:
-        fields["companions"] = companions(queue, queue.spec.workers)
+    if "companions" not in fields and queue.spec is not None and queue.spec.made_workers is not None:
+        fields["companions"] = companions(queue, queue.spec.made_workers)
     return Observed(queue, versions, backend, fields.pop("workers", None), OWNER, NOW, settled_epoch=epoch, **fields)
 
 

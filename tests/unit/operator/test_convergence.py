@@ -17,6 +17,7 @@ from headrace.stores.memory import MemoryStore
 from headrace_operator import steps
 from headrace_operator.api.names import QueueKey
 from headrace_operator.apply import Applier
+from headrace_operator.autoscalers import Autoscalers
 from headrace_operator.connection import Connections
 from headrace_operator.events import Recorder
 from headrace_operator.kube import Kube, queue_versions, queues
@@ -64,7 +65,10 @@ class World:
 
         kube, memory = cast(Kube, self.api), Memory()
         connections = Connections(kube, clock=self.seconds, open_url=lambda _: self.store.clone())
-        observer = Observer(kube, connections, memory, "cluster", lambda: datetime.fromtimestamp(self.seconds(), UTC))
+        autoscalers = Autoscalers(kube, self.seconds)
+        observer = Observer(
+            kube, connections, memory, "cluster", lambda: datetime.fromtimestamp(self.seconds(), UTC), autoscalers
+        )
         reconciler = Reconciler(
             kube,
             connections,

@@ -126,7 +126,7 @@ def test_without_a_connection_nothing_is_touched() -> None:
     problem = Finding(Reason.UNREACHABLE, "no answer")
     seen = observed(queue(2, 8, workers={"image": "w", "app": "a:b"}), backend(V1), queue_version(1))
     planned = plan(replace(seen, backend=ConnectionProblem(problem)))
-    assert planned == Plan(connection=problem, health=planned.health)
+    assert planned == Plan(connection=problem, health=planned.health, unscaled=planned.unscaled)
 
 
 def test_older_versions_are_closed_then_completed() -> None:

@@ -1,0 +1,115 @@
+"""Which Deployment is scaled, when it is left alone, and what is told about workers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from headrace_operator import steps
+from headrace_operator.observed import Observed, WorkersObject
+from headrace_operator.planning import plan
+from headrace_operator.reasons import Finding, Reason
+from headrace_operator.status import build_status
+from tests.unit.operator.scene import backend, counts, filled, known, observed, queue, queue_version, topology
+
+V1 = topology({1: (4, "active")})
+TARGET = {"scaleTargetRef": {"name": "theirs"}}
+
+
+def deployment(name: str = "theirs", replicas: int = 1, available: int = 1, **fields: Any) -> WorkersObject:
+    body = {
+        "metadata": {"name": name, "resourceVersion": "9", "uid": "d9", "generation": 1},
+        "spec": {"replicas": replicas, "selector": {"matchLabels": {"app": "x"}}},
+        "status": {"replicas": replicas, "availableReplicas": available},
+    }
+    return WorkersObject(body, "foreign", **fields)
+
+
+def seen(target: WorkersObject | None, **spec: Any) -> Observed:
+    return observed(queue(workers=TARGET, status=known(), **spec), backend(V1), queue_version(1), target=target)
+
+
+def condition(observed: Observed, kind: str) -> tuple[str, str]:
+    found = build_status(observed, plan(observed)).condition(kind)
+    assert found is not None
+    return found.status, found.reason
+
+
+def test_a_foreign_deployment_is_scaled_and_nothing_else_of_it_is_touched() -> None:
+    there = seen(deployment(), scaling={"minReplicas": 3})
+    (scale,) = plan(there).steps
+    assert isinstance(scale, steps.Scale)
+    assert (scale.name, scale.replicas, scale.resource_version) == ("theirs", 3, "9")
+    status = build_status(there, plan(there))
+    assert (status.replicas, status.desired_replicas, status.selector) == (1, 3, "app=x")
+    assert condition(there, "ScalingActive") == ("True", "Scaling")
+
+
+def test_a_scale_target_that_is_missing_is_told_and_the_topology_goes_on() -> None:
+    there = seen(None, maxDrainingVersions=2)
+    assert plan(there).steps == ()
+    assert condition(there, "ScalingActive") == ("False", "ScaleTargetMissing")
+    assert condition(there, "WorkersAvailable") == ("False", "ScaleTargetMissing")
+    assert condition(there, "Ready") == ("True", "Ready")
+    bump = replace(there, queue=queue(2, 8, workers=TARGET, status=known()))
+    assert plan(bump).steps == (steps.CreateQueueVersion(2, 8),)
+
+
+def test_the_deployment_of_earlier_is_removed_when_a_foreign_one_is_named() -> None:
+    own = WorkersObject({"metadata": {"name": "mail-workers", "uid": "d1"}, "spec": {"replicas": 5}}, "ours")
+    there = replace(seen(deployment(), scaling={"minReplicas": 1}), workers=own, companions={})
+    assert plan(there).steps == (steps.DeleteObject("Deployment", "mail-workers", "d1"),)
+
+
+@pytest.mark.parametrize("mode", ["Backlog", "Manual"])
+def test_beside_another_autoscaler_replicas_are_not_written(mode: str) -> None:
+    scaling = {"mode": mode, "replicas": 4} if mode == "Manual" else {"mode": mode, "minReplicas": 4}
+    there = seen(deployment(autoscalers=("keda-hpa-x",)), scaling=scaling)
+    assert plan(there).steps == ()
+    assert condition(there, "ScalingActive") == ("False", "ConflictingAutoscaler")
+    assert build_status(there, plan(there)).desired_replicas == 1
+    off = seen(deployment(autoscalers=("keda-hpa-x",)), scaling={"mode": "Disabled"})
+    assert plan(off).steps == ()
+    assert condition(off, "ScalingActive") == ("False", "ScalingDisabled")
+
+
+def test_K6_a_drain_without_workers_says_so_only_if_jobs_could_run() -> None:
+    both = topology({1: (4, "draining"), 2: (8, "active")})
+
+    def draining(replicas: int, mode: str, **held: Any) -> Finding | None:
+        spec = queue(2, 8, workers=TARGET, status=known(2, 8), scaling={"mode": mode, "replicas": replicas})
+        there = backend(both, counts=filled(both, v1=counts("draining", **held)))
+        objects = (queue_version(1, phase="Draining"), queue_version(2, 8))
+        planned = plan(observed(spec, there, *objects, target=deployment(replicas=replicas)))
+        assert planned.steps == ()
+        return planned.draining
+
+    idle = draining(0, "Manual", ready=2)
+    assert idle is not None
+    assert idle.reason is Reason.NO_WORKERS
+    assert idle.message == "v1 holds 8 ready; no worker runs, as spec.scaling says: raise spec.scaling.replicas"
+    later = draining(0, "Manual", scheduled=2)
+    assert later is not None
+    assert later.reason is Reason.JOBS_REMAIN
+    running = draining(1, "Manual", ready=2)
+    assert running is not None
+    assert running.reason is Reason.JOBS_REMAIN
+    off = draining(0, "Disabled", ready=2)
+    assert off is not None
+    assert off.message.endswith("scale Deployment theirs up")
+
+
+def test_a_grace_below_the_longest_run_is_advised_of_and_changes_nothing() -> None:
+    def advice(seconds: int, workers: dict[str, Any]) -> Finding | None:
+        spec = queue(workers=workers, timeoutSeconds=seconds, status=known())
+        return plan(observed(spec, backend(V1), queue_version(1))).advice
+
+    own = {"image": "w", "app": "a:b", "terminationGracePeriodSeconds": 60}
+    assert advice(55, own) is None
+    found = advice(56, own)
+    assert found is not None
+    assert found.reason is Reason.GRACE_TOO_SHORT
+    assert "Set spec.workers.terminationGracePeriodSeconds to 61" in found.message
+    assert advice(56, TARGET) is None
