@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+import random
+from collections.abc import AsyncIterator, Callable, Iterable
 
 from headrace_operator.api.names import QueueKey
-from headrace_operator.kube import ApiError, ApiUnavailable, Kube, queues
+from headrace_operator.kube import ApiError, ApiUnavailable, Kube, NotLeading, queues
 from headrace_operator.reconciler import Reconciler
 from headrace_operator.workqueue import WorkQueue
+
+SPREAD_SECONDS, LONGEST_SPREAD = 0.01, 10.0
+"""Time over which Queues that are found at once are looked at first: so much for each, and at most."""
 
 log = logging.getLogger("headrace.operator")
 
@@ -30,6 +34,7 @@ class Dispatcher:
         namespaces: Iterable[str] = (),
         concurrency: int = 8,
         list_seconds: float = 300.0,
+        uniform: Callable[[float, float], float] = random.uniform,
     ) -> None:
         self._kube = kube
         self._reconciler = reconciler
@@ -37,6 +42,7 @@ class Dispatcher:
         self._namespaces: tuple[str | None, ...] = tuple(namespaces) or (None,)
         self._concurrency = concurrency
         self._list_seconds = list_seconds
+        self._uniform = uniform
         self._work: WorkQueue[QueueKey] = WorkQueue(clock)
         self._known: set[QueueKey] = set()
         self.listed_at = clock()
@@ -64,7 +70,7 @@ class Dispatcher:
             key = await self._work.take()
             try:
                 delay = await self._reconciler.reconcile(key)
-            except (ApiError, ApiUnavailable) as error:
+            except (ApiError, ApiUnavailable, NotLeading) as error:
                 log.warning("%s: %s", key, error)
                 delay = self._reconciler.failed(key)
             except Exception:
@@ -82,12 +88,17 @@ class Dispatcher:
     async def _list(self) -> None:
         while True:
             try:
-                for namespace in self._namespaces:
-                    async for body in self._kube.items(queues(namespace)):
-                        key = QueueKey(body["metadata"]["namespace"], body["metadata"]["name"])
-                        if key not in self._known:
-                            self.add(key)
+                new = [key async for key in self._listed() if key not in self._known]
+                # All of them at once after a start would be a wave of calls that comes again with every resync.
+                spread = min(LONGEST_SPREAD, len(new) * SPREAD_SECONDS)
+                for key in new:
+                    self.add(key, self._uniform(0.0, spread))
                 self.listed_at = self._clock()
             except (ApiError, ApiUnavailable) as error:
                 log.warning("the Queues could not be listed: %s", error)
             await asyncio.sleep(self._list_seconds)
+
+    async def _listed(self) -> AsyncIterator[QueueKey]:
+        for namespace in self._namespaces:
+            async for body in self._kube.items(queues(namespace)):
+                yield QueueKey(body["metadata"]["namespace"], body["metadata"]["name"])

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from headrace_operator.api.names import GROUP_VERSION, OPERATOR, QUEUE_KIND
-from headrace_operator.kube import ApiError, ApiUnavailable, Body, Kube, core
+from headrace_operator.kube import ApiError, ApiUnavailable, Body, Kube, NotLeading, core
 from headrace_operator.observed import QueueObject
 from headrace_operator.reasons import Event
 
@@ -16,6 +16,8 @@ QUIET_SECONDS = 600.0
 """The same event is told again, with its count raised, after this time at the earliest."""
 _LONGEST_MESSAGE = 1024
 _REMEMBERED = 4096
+_REFUSED = (400, 403, 422)
+"""Trying again does not help: a namespace that is being deleted takes no new Events."""
 
 log = logging.getLogger("headrace.operator.events")
 
@@ -35,9 +37,6 @@ class Recorder:
         last, count = self._told.get(name, (float("-inf"), 0))
         if self._clock() - last < QUIET_SECONDS:
             return
-        if len(self._told) >= _REMEMBERED:
-            self._told.pop(next(iter(self._told)))
-        self._told[name] = (self._clock(), count + 1)
         log.info("%s/%s: %s: %s", queue.namespace, queue.name, event.reason, event.message)
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         path = core("events", queue.namespace)
@@ -47,12 +46,18 @@ class Recorder:
             except ApiError as error:
                 if error.status != 409:
                     raise
-                again = {"count": count + 1, "lastTimestamp": now}
+                # Of an earlier process the count is not known: only the time is.
+                again = {"lastTimestamp": now} | ({"count": count + 1} if count else {})
                 await self._kube.merge(f"{path}/{name}", again, manager=OPERATOR)
-        except (ApiError, ApiUnavailable) as error:
+        except (ApiError, ApiUnavailable, NotLeading) as error:
             log.warning(
                 "%s/%s: the event %s could not be written: %s", queue.namespace, queue.name, event.reason, error
             )
+            if not isinstance(error, ApiError) or error.status not in _REFUSED:
+                return  # nobody could read it, so it has not been told: the next pass tries again
+        if len(self._told) >= _REMEMBERED:
+            self._told.pop(next(iter(self._told)))
+        self._told[name] = (self._clock(), count + 1)
 
 
 def _body(queue: QueueObject, event: Event, name: str, now: str) -> Body:

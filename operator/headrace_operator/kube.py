@@ -43,6 +43,10 @@ class ApiError(Exception):
         self.message = message
 
 
+class NotLeading(Exception):
+    """Nothing is written: another operator may be working now."""
+
+
 class ApiUnavailable(Exception):
     """The API server gave no answer; whether the call was carried out is unknown."""
 
@@ -96,11 +100,13 @@ class Kube:
     """Calls to one API server. Close it when done.
 
     ``configure`` gives the access anew when the server answers 401, because tokens are renewed in their file.
+    ``may_write``: asked before each write; one that may not be sent raises NotLeading.
     """
 
     def __init__(
         self, configure: Callable[[], kubernetes.client.Configuration] = load_configuration, *, threads: int = 16
     ) -> None:
+        self.may_write: Callable[[], bool] = lambda: True
         self._configure = configure
         self._lock = threading.Lock()
         self._client = kubernetes.client.ApiClient(configure())
@@ -170,6 +176,8 @@ class Kube:
         return await loop.run_in_executor(self._executor, self._request, method, path, body, content)
 
     def _request(self, method: str, path: str, body: Body | None, content: str) -> Body:
+        if method != "GET" and not self.may_write():
+            raise NotLeading(f"{method} {path.partition('?')[0]} is not sent: this process does not lead")
         client = self._client
         status, data = self._send(client, method, path, body, content)
         if status == 401:

@@ -31,8 +31,8 @@ _DECISIONS = (Reason.AWAITING_PROMOTION, Reason.TOO_MANY_DRAINING)
 log = logging.getLogger("headrace.operator")
 
 
-async def _go_on(_: Step) -> None:
-    return None
+async def go_on(_: Step) -> None:
+    """Do nothing after a step."""
 
 
 class Reconciler:
@@ -54,7 +54,7 @@ class Reconciler:
         clock: Callable[[], float],
         resync_seconds: float = 30.0,
         may_measure: Callable[[], bool] = lambda: True,
-        after_step: Callable[[Step], Awaitable[None]] = _go_on,
+        after_step: Callable[[Step], Awaitable[None]] = go_on,
         uniform: Callable[[float, float], float] = random.uniform,
     ) -> None:
         self._kube = kube

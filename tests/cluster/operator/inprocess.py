@@ -16,10 +16,10 @@ from headrace_operator.autoscalers import Autoscalers
 from headrace_operator.connection import Connections
 from headrace_operator.events import Recorder
 from headrace_operator.kube import Kube
-from headrace_operator.main import utc_now
 from headrace_operator.memory import Memory
 from headrace_operator.observe import Observer, read_cluster_uid
 from headrace_operator.reconciler import Reconciler
+from headrace_operator.running import utc_now
 from headrace_operator.steps import Step
 from tests.cluster.cluster import LocalCluster
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -14,16 +15,28 @@ COMMAND = Path(sys.executable).with_name("headrace-operator")
 
 
 class OperatorProcess:
-    """``headrace-operator`` with the administrator's kubeconfig; a context manager."""
+    """``headrace-operator`` with the administrator's kubeconfig; a context manager.
 
-    def __init__(self, cluster: LocalCluster, log: Path, **environment: str) -> None:
+    It does not campaign unless ``environment`` says so: most tests have one operator, and many of them kill it.
+    ``command``: what to run instead.
+    """
+
+    def __init__(
+        self, cluster: LocalCluster, log: Path, *, command: Sequence[str | Path] = (COMMAND,), **environment: str
+    ) -> None:
         self.log = log
-        self._environment = cluster.environment() | environment
+        self._command = command
+        self._environment = cluster.environment() | {"HEADRACE_LEADER_ELECTION": "off"} | environment
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen([COMMAND], env=self._environment, stdout=log, stderr=log)
+            self._process = subprocess.Popen(list(self._command), env=self._environment, stdout=log, stderr=log)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal, such as SIGSTOP."""
+        assert self._process is not None
+        self._process.send_signal(number)
 
     def kill(self) -> None:
         """End it at once (SIGKILL); it can be started again."""
