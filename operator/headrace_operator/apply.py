@@ -26,6 +26,9 @@ from headrace_operator.observed import QueueObject, ownership
 from headrace_operator.reasons import Finding, Reason
 from headrace_operator.render import labels, owner_reference
 
+REFUSED_SECONDS = 300.0
+"""What the API server has refused is sent again after this time: a quota, a right, a webhook may have changed."""
+
 
 class Outdated(Exception):
     """Something changed since it was observed: observe and plan again."""
@@ -40,11 +43,18 @@ class Refused(Exception):
 
 
 class Applier:
-    """Runs single steps. ``new_marker`` returns a fresh mark for an empty Redis."""
+    """Runs single steps. ``new_marker`` returns a fresh mark for an empty Redis. ``clock``: monotonic seconds."""
 
-    def __init__(self, kube: Kube, memory: Memory, new_marker: Callable[[], str] = lambda: str(uuid.uuid4())) -> None:
+    def __init__(
+        self,
+        kube: Kube,
+        memory: Memory,
+        clock: Callable[[], float],
+        new_marker: Callable[[], str] = lambda: str(uuid.uuid4()),
+    ) -> None:
         self._kube = kube
         self._memory = memory
+        self._clock = clock
         self._new_marker = new_marker
 
     async def run(self, step: steps.Step, queue: QueueObject, store: Store | None) -> None:
@@ -53,6 +63,11 @@ class Applier:
         Raises Outdated, Refused, ApiError, ApiUnavailable, and the errors of the store.
         """
         memory = self._memory.of(queue.uid)
+        if memory.refused is not None:
+            refused, finding, until = memory.refused
+            if step == refused and self._clock() < until:
+                raise Refused(finding)
+            memory.refused = None
         try:
             if store is not None and await self._change_redis(step, queue, store, memory):
                 return
@@ -62,11 +77,13 @@ class Applier:
         except ApiError as error:
             if error.status in (404, 409):
                 raise Outdated(str(error)) from error
-            if error.status in (400, 422) and _makes_workers(step):
-                raise Refused(_workers_refused(queue, error)) from error
-            if error.status in (400, 403, 422):
-                raise Refused(Finding(Reason.API_REFUSED, str(error))) from error
-            raise
+            if error.status not in (400, 403, 422):
+                raise
+            finding = Finding(Reason.API_REFUSED, str(error))
+            if error.status != 403 and _makes_workers(step):
+                finding = _workers_refused(queue, error)
+            memory.refused = (step, finding, self._clock() + REFUSED_SECONDS)
+            raise Refused(finding) from error
 
     async def _change_redis(self, step: steps.Step, queue: QueueObject, store: Store, memory: QueueMemory) -> bool:
         """Run a step that changes Redis; False if it is none."""

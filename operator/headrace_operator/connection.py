@@ -1,16 +1,21 @@
-"""From a Queue to the store that it lives in: Secret or URL, one pool of connections per URL."""
+"""From a Queue to the store that it lives in: Secret or URL, one pool of connections and one breaker per URL.
+
+A URL that does not work yet, because its Secret was changed by mistake or is gone, does not take away the connection
+that works: it is kept until the next one has proven itself, and what is wrong is told.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from headrace.errors import HeadraceError, InvalidInput, StoreFull, StoreUnavailable, UnsupportedServer
+from headrace.errors import AccessDenied, HeadraceError, InvalidInput, StoreFull, StoreUnavailable, UnsupportedServer
 from headrace.redis.urls import server_name
 from headrace.stores import Store, open_store
 from headrace_operator.api.names import QueueKey
 from headrace_operator.api.queue_spec import REDIS_SCHEMES, QueueSpec
+from headrace_operator.breaker import Breaker
 from headrace_operator.kube import Kube
 from headrace_operator.observed import ConnectionProblem, QueueObject
 from headrace_operator.reasons import Finding, Reason
@@ -22,12 +27,35 @@ DEFAULT_KEY = "url"
 
 @dataclass(frozen=True, slots=True)
 class Connected:
-    """An open store, and where its URL came from: ``secret`` (name, key), or ``url`` without credentials."""
+    """An open store, and where its URL came from: ``secret`` (name, key), or ``url`` without credentials.
+
+    ``instead_of``: why it is an earlier one, and not the one that the spec leads to now.
+    """
 
     store: Store
     endpoint: str
     secret: tuple[str, str] | None
     url: str | None
+    instead_of: ConnectionProblem | None = None
+
+
+@dataclass(slots=True)
+class _Pool:
+    """One URL: its store, whether it has answered, and the finding of the last failure."""
+
+    store: Store
+    breaker: Breaker
+    proven: bool = False
+    failure: ConnectionProblem | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """Where a URL comes from; ``where`` is how a message names the place."""
+
+    url: str
+    secret: SecretKey | None
+    where: str
 
 
 class Connections:
@@ -48,41 +76,44 @@ class Connections:
         self.secrets = Secrets(kube, clock)
         self._default_url = default_url
         self._open = open_url
-        self._stores: dict[str, Store] = {}
-        self._proven: set[str] = set()
-        self._users: dict[str, str] = {}
+        self._clock = clock
+        self._pools: dict[str, _Pool] = {}
+        self._used: dict[str, _Source] = {}
+        """By the uid of a Queue: what it works with."""
+        self._wanted: dict[str, str] = {}
+        """By the uid of a Queue: the URL that its spec leads to."""
 
     async def close(self) -> None:
         """Close all stores."""
-        for store in self._stores.values():
-            await store.close()
-        self._stores.clear()
-        self._users.clear()
+        for pool in self._pools.values():
+            await pool.store.close()
+        self._pools.clear()
+        self._used.clear()
+        self._wanted.clear()
 
     async def connect(self, namespace: str, uid: str, spec: QueueSpec) -> Connected | ConnectionProblem:
         """Return the store of the Queue with ``uid``, proven to answer; or why there is none.
 
         Raises ApiError and ApiUnavailable if the Secret cannot be read.
         """
-        source = await self._source(namespace, spec)
+        source = await self._source(namespace, uid, spec)
         if isinstance(source, ConnectionProblem):
-            return source
-        url, secret, where = source
-        try:
-            check_scheme(url)
-            store = await self._use(uid, url)
-        except InvalidInput as error:
-            finding = Finding(Reason.INVALID_URL, f"{where}: the URL {error.problem}; {error.remedy}")
-            return ConnectionProblem(finding, stalled=True)
-        except HeadraceError as error:
-            return problem(error)
-        if secret is not None:
-            return Connected(store, server_name(url), (secret.name, secret.key), None)
-        return Connected(store, server_name(url), None, url)
+            self._wanted.pop(uid, None)
+            return self._earlier(uid, source)
+        problem = await self._prove(uid, source)
+        if problem is None:
+            self._used[uid] = source
+        await self._close_unused()
+        if problem is not None:
+            return self._earlier(uid, problem)
+        return self._connected(source)
 
-    def failed(self, connected: Connected) -> None:
-        """Say that calls on a store failed: the server is proven again next time."""
-        self._proven -= {url for url, store in self._stores.items() if store is connected.store}
+    def failed(self, store: Store, problem: ConnectionProblem) -> None:
+        """Say that a call on ``store`` failed: nobody calls it until one has tried again after a pause."""
+        for pool in self._pools.values():
+            if pool.store is store and pool.proven:
+                pool.proven, pool.failure = False, problem
+                pool.breaker.failed()
 
     def doubt(self, queue: QueueObject) -> None:
         """Say that the connection of ``queue`` is of no use now: a correction of its Secret is noticed in seconds."""
@@ -98,41 +129,73 @@ class Connections:
 
     async def release(self, uid: str) -> None:
         """Say that the Queue with ``uid`` is gone."""
-        self.secrets.trust(uid)
-        url = self._users.pop(uid, None)
-        if url is not None:
-            await self._close_unused(url)
+        self.secrets.release(uid)
+        self._used.pop(uid, None)
+        self._wanted.pop(uid, None)
+        await self._close_unused()
 
-    async def _source(self, namespace: str, spec: QueueSpec) -> tuple[str, SecretKey | None, str] | ConnectionProblem:
-        """Return the URL, the Secret if it comes from one, and how a message names the place."""
+    async def _source(self, namespace: str, uid: str, spec: QueueSpec) -> _Source | ConnectionProblem:
         if spec.connection is not None and spec.connection.url is not None:
-            return spec.connection.url, None, "spec.connection.url"
+            self.secrets.release(uid)
+            return _Source(spec.connection.url, None, "spec.connection.url")
         secret = secret_of(namespace, spec) or SecretKey(namespace, DEFAULT_SECRET, DEFAULT_KEY)
-        value = await self.secrets.read(secret)
+        value = await self.secrets.read(secret, uid)
         if value.url is not None:
-            return value.url, secret, str(secret)
+            return _Source(value.url, secret, str(secret))
         if spec.connection is None and self._default_url:
-            return self._default_url, None, "the URL that the operator was installed with"
+            return _Source(self._default_url, None, "the URL that the operator was installed with")
         text = f"Secret {secret.namespace}/{secret.name} {value.problem}"
         return ConnectionProblem(Finding(Reason.SECRET_MISSING, text), stalled=True)
 
-    async def _use(self, uid: str, url: str) -> Store:
-        if url not in self._stores:
-            self._stores[url] = self._open(url)
-        before = self._users.get(uid)
-        self._users[uid] = url
-        if before is not None and before != url:
-            await self._close_unused(before)
-        store = self._stores[url]
-        if url not in self._proven:
-            await store.check()
-            self._proven.add(url)
-        return store
+    async def _prove(self, uid: str, source: _Source) -> ConnectionProblem | None:
+        """Make sure that the URL leads to a server that answers; else say why it does not."""
+        url = source.url
+        try:
+            check_scheme(url)
+            if url not in self._pools:
+                self._pools[url] = _Pool(self._open(url), Breaker(self._clock))
+        except InvalidInput as error:
+            self._wanted.pop(uid, None)
+            finding = Finding(Reason.INVALID_URL, f"{source.where}: the URL {error.problem}; {error.remedy}")
+            return ConnectionProblem(finding, stalled=True)
+        self._wanted[uid] = url
+        pool = self._pools[url]
+        if pool.proven:
+            return None
+        if not pool.breaker.allows():
+            # Somebody has tried a moment ago, or is trying now: what that found holds for all of them.
+            return pool.failure or ConnectionProblem(Finding(Reason.UNREACHABLE, f"{server_name(url)} is being tried"))
+        try:
+            await pool.store.check()
+        except HeadraceError as error:
+            pool.failure = problem(error)
+            pool.breaker.failed()
+            return pool.failure
+        except BaseException:
+            pool.breaker.failed()
+            raise
+        pool.proven, pool.failure = True, None
+        pool.breaker.succeeded()
+        return None
 
-    async def _close_unused(self, url: str) -> None:
-        if url in self._stores and url not in self._users.values():
-            self._proven.discard(url)
-            await self._stores.pop(url).close()
+    def _earlier(self, uid: str, problem: ConnectionProblem) -> Connected | ConnectionProblem:
+        """Return the connection that the Queue has worked with, if that still stands; else what the new one lacks."""
+        source = self._used.get(uid)
+        pool = None if source is None else self._pools.get(source.url)
+        if source is None or pool is None or not pool.proven:
+            return problem
+        return replace(self._connected(source), instead_of=problem)
+
+    def _connected(self, source: _Source) -> Connected:
+        store, endpoint = self._pools[source.url].store, server_name(source.url)
+        if source.secret is not None:
+            return Connected(store, endpoint, (source.secret.name, source.secret.key), None)
+        return Connected(store, endpoint, None, source.url)
+
+    async def _close_unused(self) -> None:
+        used = {source.url for source in self._used.values()} | set(self._wanted.values())
+        for url in self._pools.keys() - used:
+            await self._pools.pop(url).store.close()
 
 
 def secret_of(namespace: str, spec: QueueSpec) -> SecretKey | None:
@@ -162,9 +225,14 @@ def problem(error: HeadraceError) -> ConnectionProblem:
     match error:
         case UnsupportedServer():
             return ConnectionProblem(Finding(Reason.UNSUPPORTED_SERVER, str(error)), stalled=True)
+        case AccessDenied():
+            return ConnectionProblem(Finding(Reason.ACCESS_DENIED, str(error)), stalled=True)
         case StoreFull():
             return ConnectionProblem(Finding(Reason.STORE_FULL, str(error)))
-        case StoreUnavailable():
-            return ConnectionProblem(Finding(Reason.UNREACHABLE, str(error)))
         case _:
-            return ConnectionProblem(Finding(Reason.UNREACHABLE, f"the store refused a call: {error}"))
+            return ConnectionProblem(Finding(Reason.UNREACHABLE, str(error)))
+
+
+def is_of_connection(error: HeadraceError) -> bool:
+    """Whether an error says something about the connection, and not about the call that was made on it."""
+    return isinstance(error, StoreUnavailable | StoreFull | UnsupportedServer)

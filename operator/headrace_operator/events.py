@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from headrace_operator.api.names import GROUP_VERSION, OPERATOR, QUEUE_KIND
 from headrace_operator.kube import ApiError, ApiUnavailable, Body, Kube, NotLeading, core
 from headrace_operator.observed import QueueObject
+from headrace_operator.pace import Priority
 from headrace_operator.reasons import Event
 
 QUIET_SECONDS = 600.0
@@ -42,13 +43,13 @@ class Recorder:
         path = core("events", queue.namespace)
         try:
             try:
-                await self._kube.create(path, _body(queue, event, name, now), manager=OPERATOR)
+                await self._kube.create(path, _body(queue, event, name, now), manager=OPERATOR, priority=Priority.LOW)
             except ApiError as error:
                 if error.status != 409:
                     raise
                 # Of an earlier process the count is not known: only the time is.
                 again = {"lastTimestamp": now} | ({"count": count + 1} if count else {})
-                await self._kube.merge(f"{path}/{name}", again, manager=OPERATOR)
+                await self._kube.merge(f"{path}/{name}", again, manager=OPERATOR, priority=Priority.LOW)
         except (ApiError, ApiUnavailable, NotLeading) as error:
             log.warning(
                 "%s/%s: the event %s could not be written: %s", queue.namespace, queue.name, event.reason, error

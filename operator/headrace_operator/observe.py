@@ -160,14 +160,16 @@ class Observer:
             async with asyncio.timeout(REDIS_SECONDS):
                 backend = await self._read(connected, queue, versions, owner)
         except TimeoutError:
-            self._connections.failed(connected)
             text = f"redis {connected.endpoint} did not answer within {REDIS_SECONDS:g} s"
-            return ConnectionProblem(Finding(Reason.UNREACHABLE, text)), None
+            silent = ConnectionProblem(Finding(Reason.UNREACHABLE, text))
+            self._connections.failed(connected.store, silent)
+            return silent, None
         except TopologyUnreadable as error:
             return ConnectionProblem(Finding(Reason.TOPOLOGY_UNREADABLE, str(error)), stalled=True), None
         except HeadraceError as error:
-            self._connections.failed(connected)
-            return problem(error), None
+            found = problem(error)
+            self._connections.failed(connected.store, found)
+            return found, None
         return backend, connected.store
 
     async def _read(
@@ -184,7 +186,17 @@ class Observer:
         alive = None
         if topology is not None and dict(topology.owner) != dict(owner):
             alive = await self._alive(topology.owner, owner)
-        return Backend(connected.endpoint, marker, topology, counts, parked, alive, connected.secret, connected.url)
+        return Backend(
+            connected.endpoint,
+            marker,
+            topology,
+            counts,
+            parked,
+            alive,
+            connected.secret,
+            connected.url,
+            connected.instead_of,
+        )
 
     async def _alive(self, theirs: Mapping[str, str], ours: Mapping[str, str]) -> bool | None:
         """Whether the Queue that owns the topology exists; None if it cannot be looked up from here."""

@@ -110,12 +110,21 @@ class QueueVersionObject:
 
 
 @dataclass(frozen=True, slots=True)
+class ConnectionProblem:
+    """Why the Redis of the queue cannot be used now. ``stalled``: trying again will not help."""
+
+    finding: Finding
+    stalled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Backend:
     """The Redis of the queue, read within one pass. ``counts``: by version, then by partition number.
 
     ``parked``: jobs whose type no worker knew, by version, then by type; of some partitions only if it is many.
     ``owner_alive``: whether the Queue that the topology names as its owner exists (None: not looked up).
-    ``secret``: name and key of the Secret that the URL comes from, None if ``url`` may be shown.
+    ``secret``: name and key of the Secret that the URL comes from, None if ``url`` may be shown. ``instead_of``: why it
+    is an earlier connection, and not the one that the spec leads to now.
     """
 
     endpoint: str
@@ -126,14 +135,7 @@ class Backend:
     owner_alive: bool | None = None
     secret: tuple[str, str] | None = None
     url: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ConnectionProblem:
-    """Why the Redis of the queue cannot be used now. ``stalled``: trying again will not help."""
-
-    finding: Finding
-    stalled: bool = False
+    instead_of: ConnectionProblem | None = None
 
 
 @dataclass(frozen=True, slots=True)

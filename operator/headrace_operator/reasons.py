@@ -38,6 +38,7 @@ class Reason(StrEnum):
     SECRET_MISSING = "SecretMissing"  # noqa: S105  not a secret, the lack of one
     INVALID_URL = "InvalidURL"
     UNREACHABLE = "Unreachable"
+    ACCESS_DENIED = "AccessDenied"
     UNSUPPORTED_SERVER = "UnsupportedServer"
     STORE_FULL = "StoreFull"
     BACKEND_CHANGED = "BackendChanged"
@@ -62,6 +63,7 @@ class Reason(StrEnum):
     IMAGE_PULL_BACK_OFF = "ImagePullBackOff"
     UNSCHEDULABLE = "Unschedulable"
     WORKERS_NOT_READY = "WorkersNotReady"
+    STORE_REFUSED = "StoreRefused"
     API_REFUSED = "ApiRefused"
     DELETION_UNCONFIRMED = "DeletionUnconfirmed"
     RETAINED = "Retained"

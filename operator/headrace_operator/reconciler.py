@@ -10,12 +10,13 @@ from dataclasses import replace
 from headrace.errors import HeadraceError
 from headrace_operator.api.names import OPERATOR, QueueKey
 from headrace_operator.apply import Applier, Outdated, Refused
-from headrace_operator.connection import Connections, problem
+from headrace_operator.connection import Connections, is_of_connection, problem
 from headrace_operator.events import Recorder
 from headrace_operator.kube import ApiError, Kube, queues
 from headrace_operator.memory import Memory
 from headrace_operator.observe import Observer
 from headrace_operator.observed import Observed, QueueObject
+from headrace_operator.pace import Priority
 from headrace_operator.planning import Plan, plan
 from headrace_operator.reasons import ACTIONABLE, Event, Finding, Reason, normal, warning
 from headrace_operator.status import build_status, patch, to_write
@@ -23,6 +24,8 @@ from headrace_operator.steps import Step
 
 MAX_ROUNDS = 20
 """Plans that one pass may run; the longest way known takes about ten."""
+MAX_CONFLICTS = 5
+"""Times that one pass looks again because somebody else was faster."""
 FIRST_RETRY, LAST_RETRY = 1.0, 30.0
 MEASURED_SECONDS = 30.0
 """Measurements of one Queue are written at most this often."""
@@ -75,17 +78,22 @@ class Reconciler:
 
         Raises ApiError and ApiUnavailable if the API server failed; the Queue is then to be looked at again.
         """
+        conflicts = 0
         for _ in range(MAX_ROUNDS):
-            found = await self._observer.observe(*key)
-            if found is None:
+            if conflicts > MAX_CONFLICTS:
+                log.info("%s: others write it all the time; goes on later", key)
+                return self._retry_in(key)
+            there = await self._observer.observe(*key)
+            if there is None:
                 await self._forget(key)
                 return None
-            seen, store = found
+            seen, store = there
             await self._note(key, seen.queue)
             decision = plan(seen)
             # A loss is told before it is repaired: after a repair nothing shows it any more.
             if decision.data_loss and not await self._write_status(seen, decision, None):
-                continue  # somebody changed the object in between: look again, and tell it then
+                conflicts += 1  # somebody changed the object in between: look again, and tell it then
+                continue
             if not decision.steps:
                 return await self._settle(key, seen, decision, None)
             try:
@@ -96,11 +104,17 @@ class Reconciler:
                         await self._recorder.tell(seen.queue, step.event)
                     await self._after_step(step)
             except Outdated as outdated:
+                conflicts += 1
                 log.info("%s: looks again: %s", key, outdated)
             except Refused as refused:
                 return await self._settle(key, seen, decision, refused.finding)
             except HeadraceError as error:
+                if not is_of_connection(error):
+                    found = Finding(Reason.STORE_REFUSED, f"a step was refused: {error}")
+                    return await self._settle(key, seen, replace(decision, stalled=found), found)
                 failed = problem(error)
+                if store is not None:
+                    self._connections.failed(store, failed)
                 stalled = failed.finding if failed.stalled else None
                 decision = replace(decision, connection=failed.finding, stalled=stalled)
                 return await self._settle(key, seen, decision, None)
@@ -113,7 +127,7 @@ class Reconciler:
 
     async def _settle(self, key: QueueKey, seen: Observed, decision: Plan, failure: Finding | None) -> float:
         """Write the status, tell events, and return the seconds until the next look."""
-        if decision.connection is not None:
+        if decision.connection is not None or decision.doubt is not None:
             self._connections.doubt(seen.queue)
         else:
             self._connections.trust(seen.queue)
@@ -121,7 +135,7 @@ class Reconciler:
         for event in _events(decision, failure):
             await self._recorder.tell(seen.queue, event)
         if not written:
-            return 0.1  # somebody changed the object in between
+            return self._retry_in(key)  # somebody changed the object in between, and its event brings us back anyway
         if failure is not None and failure.reason is Reason.WAITING_FOR_DELETION:
             return 1.0
         if failure is not None or decision.connection is not None:
@@ -134,15 +148,15 @@ class Reconciler:
         """Write the status if it has to be; False if the object was changed or removed meanwhile."""
         queue, memory = seen.queue, self._memory.of(seen.queue.uid)
         status = build_status(seen, decision, failure)
+        derived = to_write(queue.status, status, measured_due=False)
         due = self._clock() - memory.measured_at >= MEASURED_SECONDS
-        if not to_write(queue.status, status, measured_due=False) and not (
-            due and to_write(queue.status, status, measured_due=True) and self._may_measure()
-        ):
+        if not derived and not (due and to_write(queue.status, status, measured_due=True) and self._may_measure()):
             return True
+        priority = Priority.NORMAL if derived else Priority.LOW
         body = {"metadata": {"resourceVersion": queue.resource_version}, "status": patch(queue.status, status)}
         path = f"{queues(queue.namespace)}/{queue.name}/status"
         try:
-            await self._kube.merge(path, body, manager=OPERATOR)
+            await self._kube.merge(path, body, manager=OPERATOR, priority=priority)
         except ApiError as error:
             if error.status in (404, 409):
                 return False
@@ -179,7 +193,7 @@ def _events(decision: Plan, failure: Finding | None) -> Iterator[Event]:
     if draining is not None and draining.reason is Reason.JOBS_PARKED:
         draining = None  # told by what is parked
     findings = (
-        *(decision.stalled, decision.connection, failure, decision.topology, decision.workers),
+        *(decision.stalled, decision.connection, decision.doubt, failure, decision.topology, decision.workers),
         *(draining, decision.parked, decision.advice, decision.unscaled),
         None if decision.health is None else decision.health.finding,
     )

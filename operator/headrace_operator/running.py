@@ -21,7 +21,7 @@ from headrace_operator.kube import ApiError, ApiUnavailable, Kube, load_configur
 from headrace_operator.leadership import Leadership
 from headrace_operator.memory import Memory
 from headrace_operator.observe import Observer, read_cluster_uid
-from headrace_operator.pace import Pace
+from headrace_operator.pace import Budget, Pace
 from headrace_operator.reconciler import Reconciler, go_on
 from headrace_operator.settings import OperatorSettings
 from headrace_operator.steps import Step
@@ -32,6 +32,8 @@ START_SECONDS = 60.0
 """How long the operator waits for the API server and its CustomResourceDefinitions before it gives up."""
 UNHEALTHY_SECONDS = 1200.0
 MEASUREMENTS_PER_SECOND = 5.0
+CALLS_PER_SECOND, CALLS_AT_ONCE = 50.0, 100.0
+"""To the API server, beside watches and the election."""
 
 log = logging.getLogger("headrace.operator")
 
@@ -88,7 +90,7 @@ class Duties:
             kube,
             connections,
             Observer(kube, connections, memory, self._cluster, utc_now, autoscalers),
-            Applier(kube, memory),
+            Applier(kube, memory, clock),
             Recorder(kube, clock),
             memory,
             clock=clock,
@@ -117,7 +119,7 @@ async def run(
     """Run the operator until ``stop`` is set or a signal comes. Raises CannotStart."""
     clock = time.monotonic
     stop, stop_watching = stop or asyncio.Event(), asyncio.Event()
-    kube = Kube()
+    kube = Kube(budget=Budget(CALLS_PER_SECOND, CALLS_AT_ONCE, clock))
     try:
         cluster = await _ready(kube, clock)
         duties = Duties(kube, settings, cluster, clock, after_step)

@@ -20,7 +20,6 @@ KEPT_SECONDS = 60.0
 DOUBTED_SECONDS = 3.0
 """One whose URL is missing or does not work is read again after this time, whether or not somebody asks for it."""
 _SHORTEST_PAUSE = 0.05
-_REMEMBERED = 4096
 
 log = logging.getLogger("headrace.operator")
 
@@ -50,10 +49,17 @@ class Secrets:
         self._kube = kube
         self._clock = clock
         self._read: dict[SecretKey, tuple[float, Value]] = {}
+        self._users: dict[str, SecretKey] = {}
         self._doubts: dict[str, tuple[QueueKey, SecretKey]] = {}
 
-    async def read(self, key: SecretKey) -> Value:
-        """Return the value, read now or a short time ago. Raises ApiError and ApiUnavailable."""
+    async def read(self, key: SecretKey, uid: str) -> Value:
+        """Return the value for the Queue with ``uid``, read now or a short time ago.
+
+        Raises ApiError and ApiUnavailable.
+        """
+        if self._users.get(uid) != key:
+            self.release(uid)
+            self._users[uid] = key
         read_at, value = self._read.get(key, (float("-inf"), Value(None)))
         doubted = value.url is None or any(key == doubt for _, doubt in self._doubts.values())
         if self._clock() - read_at < (DOUBTED_SECONDS if doubted else KEPT_SECONDS):
@@ -67,6 +73,13 @@ class Secrets:
     def trust(self, uid: str) -> None:
         """Say that the Queue works, or is gone."""
         self._doubts.pop(uid, None)
+
+    def release(self, uid: str) -> None:
+        """Say that the Queue with ``uid`` is gone, or looks elsewhere: what nobody uses is not kept."""
+        self.trust(uid)
+        key = self._users.pop(uid, None)
+        if key is not None and key not in self._users.values():
+            self._read.pop(key, None)
 
     async def watch(
         self, changed: Callable[[QueueKey], None], sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
@@ -101,10 +114,8 @@ class Secrets:
             value = Value(None, "may not be read by the operator; add its name to secretNames of the chart")
         else:
             value = _value(key, body)
-        self._read.pop(key, None)
-        self._read[key] = (self._clock(), value)
-        if len(self._read) > _REMEMBERED:
-            del self._read[next(iter(self._read))]
+        if key in self._users.values():
+            self._read[key] = (self._clock(), value)
         return value
 
 

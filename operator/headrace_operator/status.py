@@ -131,7 +131,7 @@ Draft = tuple[str, ConditionStatus, Finding]
 
 def _conditions(observed: Observed, plan: Plan, failure: Finding | None, loss_epoch: int | None) -> Iterator[Draft]:
     health = plan.health
-    trouble = plan.stalled or plan.connection or failure or plan.topology or plan.workers
+    trouble = plan.stalled or plan.connection or plan.doubt or failure or plan.topology or plan.workers
     if trouble is None and health is not None and health.unready:
         trouble = health.finding
     working = Finding(Reason.WORKING, "the queue is being brought to what the spec says") if plan.steps else None
@@ -173,7 +173,7 @@ def _conditions(observed: Observed, plan: Plan, failure: Finding | None, loss_ep
 def _redis_conditions(observed: Observed, plan: Plan) -> Iterator[Draft]:
     backend = observed.backend
     endpoint = backend.endpoint if isinstance(backend, Backend) else ""
-    yield _condition("ConnectionReady", plan.connection, Finding(Reason.CONNECTED, f"{endpoint} answers"))
+    yield _condition("ConnectionReady", plan.connection or plan.doubt, Finding(Reason.CONNECTED, f"{endpoint} answers"))
     if plan.connection is not None:
         unknown = Finding(Reason.CONNECTION_NOT_READY, "the Redis of the queue cannot be read")
         yield ("TopologyApplied", "Unknown", unknown)

@@ -14,7 +14,7 @@ from typing import Any
 import kopf
 
 from headrace_operator.api.names import API_VERSION, GROUP, QueueKey
-from headrace_operator.kube import load_configuration
+from headrace_operator.kube import authorization, load_configuration
 
 Add = Callable[[QueueKey], None]
 Body = Mapping[str, Any]
@@ -95,7 +95,7 @@ def make_registry(add: Add, healthy: Callable[[], None], started: Callable[[], N
 def connection_info() -> kopf.ConnectionInfo:
     """Return the access to the API server in kopf's form."""
     configuration = load_configuration()
-    bearer = configuration.auth_settings().get("BearerToken", {}).get("value") or ""
+    bearer = authorization(configuration).get("authorization", "")
     data = configuration.ca_cert_data
     return kopf.ConnectionInfo(
         server=configuration.host,

@@ -15,7 +15,7 @@ import kubernetes.client
 import urllib3
 
 from headrace_operator.api.names import MANAGED_BY_LABEL, OPERATOR, QUEUE_LABEL, QueueKey
-from headrace_operator.kube import deployments
+from headrace_operator.kube import authorization, deployments
 
 METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
@@ -77,9 +77,8 @@ class WorkersWatch:
 
     def _watch_once(self, namespace: str | None, notify: Callable[[QueueKey], None]) -> None:
         client = kubernetes.client.ApiClient(self._configure())
-        headers = {"User-Agent": OPERATOR, "Accept": METADATA_LIST}
+        headers = {"User-Agent": OPERATOR, "Accept": METADATA_LIST} | authorization(client.configuration)
         path = deployments(namespace)
-        client.update_params_for_auth(headers, [], ["BearerToken"], path, "GET", None)
         url, pool = client.configuration.host + path, client.rest_client.pool_manager
         query = {"labelSelector": f"{MANAGED_BY_LABEL}={OPERATOR}"}
         limits = urllib3.Timeout(connect=5.0, read=SILENT_SECONDS)

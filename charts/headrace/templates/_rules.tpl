@@ -20,7 +20,11 @@
 - apiGroups: [apps]
   resources: [deployments/scale]
   verbs: [patch]
-# Only while workers do not come up, to say why.
+# Whether somebody else scales the workers, too.
+- apiGroups: [autoscaling]
+  resources: [horizontalpodautoscalers]
+  verbs: [list]
+# Only while workers do not come up, to say why, and while a Queue is being deleted.
 - apiGroups: [""]
   resources: [pods]
   verbs: [list]

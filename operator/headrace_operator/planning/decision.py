@@ -18,11 +18,14 @@ class Plan:
     knows. ``health``: how the workers are (None: the operator runs none). ``unscaled``: why their replicas are not set.
     ``advice``: what nothing fails of now, and somebody should know.
 
+    ``doubt``: why the connection that is used is an earlier one.
+
     ``look_ms``: when to look again although nothing changed (None: at the ordinary interval).
     """
 
     steps: tuple[Step, ...] = ()
     connection: Finding | None = None
+    doubt: Finding | None = None
     topology: Finding | None = None
     workers: Finding | None = None
     draining: Finding | None = None

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from headrace.topology import Topology
 from headrace_operator.api.names import FINALIZER
-from headrace_operator.observed import Case, ConnectionProblem, Observed
+from headrace_operator.observed import Backend, Case, ConnectionProblem, Observed
 from headrace_operator.planning.claim import backend_accepted, backend_lost, backend_refused, ownership_refused
 from headrace_operator.planning.decision import Plan
 from headrace_operator.planning.deletion import deletion
@@ -31,12 +31,17 @@ WAITS = (Reason.WAITING_FOR_DELETION, Reason.AWAITING_PROMOTION, Reason.TOO_MANY
 
 def plan(observed: Observed) -> Plan:
     """Decide what to do next about one Queue. No steps: everything is as it can be now."""
+    backend = observed.backend
+    instead_of = backend.instead_of if isinstance(backend, Backend) else None
+    doubt = None if instead_of is None else instead_of.finding
     if observed.queue.deleted_at is not None:
-        return deletion(observed)
+        return replace(deletion(observed), doubt=doubt)
     decided, health = _decide(observed), worker_health(observed)
     looks = [look for look in (decided.look_ms, health.look_ms if health else None) if look is not None]
     return replace(
         decided,
+        doubt=doubt,
+        stalled=decided.stalled or (doubt if instead_of is not None and instead_of.stalled else None),
         health=health,
         unscaled=not_scaled(observed),
         advice=grace_advice(observed.queue.spec),

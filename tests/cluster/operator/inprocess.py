@@ -75,7 +75,7 @@ class OperatorInTest:
         uid = await read_cluster_uid(self.kube)
         autoscalers = Autoscalers(self.kube, time.monotonic)
         self.observer = Observer(self.kube, self._connections, self.memory, uid, utc_now, autoscalers)
-        self.applier = Applier(self.kube, self.memory)
+        self.applier = Applier(self.kube, self.memory, time.monotonic)
         self.reconciler = Reconciler(
             self.kube,
             self._connections,

@@ -18,7 +18,7 @@ def test_helm_brings_the_operator_up_and_its_rights_suffice(
 ) -> None:
     queues = Queues(cluster, installed)
     pods = cluster.pods(HELM_NAMESPACE, labels="app.kubernetes.io/name=headrace-operator")
-    assert [pod["spec"]["serviceAccountName"] for pod in pods] == ["headrace"]
+    assert [pod["spec"]["serviceAccountName"] for pod in pods] == ["headrace"] * 2
     queues.secret(redis.url)
     queues.apply("mail", workers=idle_workers())
     try:
@@ -34,7 +34,9 @@ def test_helm_brings_the_operator_up_and_its_rights_suffice(
         queues.patch("mail", workers=None)
         cluster.wait_for(lambda: cluster.get("apps/v1", "Deployment", "mail-workers", installed) is None, what="gone")
         assert {"Promoted", "Completed", "Scaled"} <= queues.events("mail")
-        said = [json.loads(line) for line in cluster.logs(HELM_NAMESPACE, pods[0]["metadata"]["name"]).splitlines()]
+        names = [pod["metadata"]["name"] for pod in pods]
+        said = [json.loads(line) for name in names for line in cluster.logs(HELM_NAMESPACE, name).splitlines()]
+        assert len([line for line in said if line["message"].startswith("leads now")]) == 1
         assert [line for line in said if " 403 " in line["message"] or "exception" in line] == []
     finally:
         cluster.delete(API, "Queue", "mail", installed)
@@ -74,7 +76,8 @@ def test_helm_gives_no_right_outside_of_the_watched_namespaces(cluster: LocalClu
     [
         ("defaultRedisUrl=redis://:password@redis", "defaultRedisUrl"),
         ("image.digest=latest", "digest"),
-        ("replicas=2", "replicas"),
+        ("replicas=0", "replicas"),
+        ("leaderElection.profile=off", "profile"),
     ],
 )
 def test_values_that_make_no_sense_are_refused(cluster: LocalCluster, value: str, word: str) -> None:

@@ -144,7 +144,7 @@ def test_K2_an_operator_process_that_is_killed_after_every_single_step_converges
     queues.apply("mail", workers=idle_workers())
     with OperatorProcess(cluster, log, command=command, HEADRACE_WATCH_NAMESPACES=queues.namespace):
         queues.wait("mail", deadline=60)
-        queues.wait("mail", "WorkersAvailable", "True", deadline=60)
+        cluster.wait_for(lambda: queues.deployment("mail")["spec"]["replicas"] == 1, 60, what="a worker")
         jobs.put(redis.url, name, ["a", "b"])
         queues.patch("mail", version=2, partitions=8)
         queues.wait("mail", "Draining", "True", deadline=60)
@@ -152,7 +152,6 @@ def test_K2_an_operator_process_that_is_killed_after_every_single_step_converges
         queues.wait("mail", "Draining", "False", deadline=60)
         queues.wait_versions("mail", {1: "Completed", 2: "Active"})
         topology = jobs.known_topology(redis.url, name)
-        assert queues.deployment("mail")["spec"]["replicas"] == 1
         queues.patch("mail", deletionPolicy="Delete")
         cluster.wait_for(lambda: queues.get("mail")["metadata"].get("finalizers"), what="a finalizer")
         queues.delete("mail")

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from headrace_operator.kube import ApiError, Body
+from headrace_operator.pace import Priority
 
 
 class ApiInMemory:
@@ -30,7 +31,9 @@ class ApiInMemory:
             if found.startswith(path + "/"):
                 yield copy.deepcopy(self.objects[found])
 
-    async def create(self, path: str, body: Mapping[str, Any], *, manager: str) -> Body:
+    async def create(
+        self, path: str, body: Mapping[str, Any], *, manager: str, priority: Priority = Priority.URGENT
+    ) -> Body:
         full = f"{path}/{body['metadata']['name']}"
         if full in self.objects:
             raise ApiError("POST", full, 409, "exists")
@@ -40,7 +43,9 @@ class ApiInMemory:
         self.objects[full] = stored
         return copy.deepcopy(stored)
 
-    async def merge(self, path: str, body: Mapping[str, Any], *, manager: str) -> Body:
+    async def merge(
+        self, path: str, body: Mapping[str, Any], *, manager: str, priority: Priority = Priority.URGENT
+    ) -> Body:
         path = path.removesuffix("/status")
         stored = await self.get(path)
         expected = body.get("metadata", {}).get("resourceVersion")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import cast
 
 import pytest
@@ -37,7 +38,7 @@ async def store() -> MemoryStore:
 
 
 def applier() -> Applier:
-    return Applier(cast(Kube, ApiInMemory()), Memory())
+    return Applier(cast(Kube, ApiInMemory()), Memory(), time.monotonic)
 
 
 async def test_of_two_that_complete_a_version_at_once_both_have_completed_it(store: MemoryStore) -> None:

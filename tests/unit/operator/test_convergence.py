@@ -73,7 +73,7 @@ class World:
             kube,
             connections,
             observer,
-            Applier(kube, memory),
+            Applier(kube, memory, self.seconds),
             Recorder(kube, self.seconds),
             memory,
             clock=self.seconds,

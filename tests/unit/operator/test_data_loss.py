@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from headrace_operator.kube import Body
+from headrace_operator.pace import Priority
 from tests.unit.operator.api_in_memory import ApiInMemory
 from tests.unit.operator.test_convergence import PATH, World
 
@@ -15,7 +16,9 @@ class Interfering(ApiInMemory):
 
     armed = False
 
-    async def merge(self, path: str, body: Mapping[str, Any], *, manager: str) -> Body:
+    async def merge(
+        self, path: str, body: Mapping[str, Any], *, manager: str, priority: Priority = Priority.URGENT
+    ) -> Body:
         if self.armed and path == f"{PATH}/status":
             self.armed = False
             await super().merge(PATH, {"metadata": {"labels": {"team": "mail"}}}, manager="user")

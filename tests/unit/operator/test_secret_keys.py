@@ -86,30 +86,30 @@ async def test_a_secret_that_works_is_kept_and_one_in_doubt_is_read_again_soon(
     api: Api, time: Time, secrets: Secrets
 ) -> None:
     api.hold("redis://a")
-    assert (await secrets.read(KEY)).url == "redis://a"
+    assert (await secrets.read(KEY, "u1")).url == "redis://a"
     api.hold("redis://b")
     time.now += KEPT_SECONDS - 1
-    assert (await secrets.read(KEY)).url == "redis://a"
+    assert (await secrets.read(KEY, "u1")).url == "redis://a"
     secrets.doubt("u1", MAIL, KEY)
-    assert (await secrets.read(KEY)).url == "redis://b"
+    assert (await secrets.read(KEY, "u1")).url == "redis://b"
     api.hold("redis://c")
     time.now += DOUBTED_SECONDS
-    assert (await secrets.read(KEY)).url == "redis://c"
+    assert (await secrets.read(KEY, "u1")).url == "redis://c"
     secrets.trust("u1")
     api.hold("redis://d")
     time.now += DOUBTED_SECONDS
-    assert (await secrets.read(KEY)).url == "redis://c"
+    assert (await secrets.read(KEY, "u1")).url == "redis://c"
 
 
 async def test_many_queues_with_one_missing_secret_read_it_once_in_a_while(
     api: Api, time: Time, secrets: Secrets
 ) -> None:
     for number in range(100):
-        assert (await secrets.read(KEY)).url is None
+        assert (await secrets.read(KEY, "u1")).url is None
         secrets.doubt(f"u{number}", QueueKey("ns", f"q{number}"), KEY)
     assert api.reads == 1
     time.now += DOUBTED_SECONDS
-    await secrets.read(KEY)
+    await secrets.read(KEY, "u1")
     assert api.reads == 2
 
 
@@ -117,7 +117,7 @@ async def test_every_queue_that_waits_for_a_secret_is_told_once_when_it_changes(
     api: Api, time: Time, secrets: Secrets
 ) -> None:
     api.hold("redis://wrong")
-    await secrets.read(KEY)
+    await secrets.read(KEY, "u1")
     secrets.doubt("u1", MAIL, KEY)
     secrets.doubt("u2", SMS, KEY)
     assert await watch(secrets, time, 20) == []
@@ -130,8 +130,24 @@ async def test_every_queue_that_waits_for_a_secret_is_told_once_when_it_changes(
     assert api.reads == reads
 
 
+async def test_a_secret_is_kept_only_while_a_queue_uses_it(api: Api, time: Time, secrets: Secrets) -> None:
+    api.hold("redis://a")
+    for uid in ("u1", "u2"):
+        await secrets.read(KEY, uid)
+    assert api.reads == 1
+    secrets.release("u1")
+    await secrets.read(KEY, "u3")
+    assert api.reads == 1
+    secrets.release("u3")
+    # The last one looks elsewhere: what it has read before is forgotten as well.
+    await secrets.read(KEY._replace(name="other"), "u2")
+    await secrets.read(KEY, "u4")
+    assert api.reads == 3
+    assert set(secrets._read) == {KEY, KEY._replace(name="other")}
+
+
 async def test_a_failure_to_read_ends_nothing(api: Api, time: Time, secrets: Secrets) -> None:
-    await secrets.read(KEY)
+    await secrets.read(KEY, "u1")
     secrets.doubt("u1", MAIL, KEY)
     api.error = ApiUnavailable("no answer")
     assert await watch(secrets, time, 20) == []
@@ -172,12 +188,12 @@ async def test_what_is_wrong_with_a_secret_is_named(
 
 async def test_a_secret_that_may_not_be_read_is_not_called_missing(api: Api, secrets: Secrets) -> None:
     api.error = ApiError("GET", PATH, 403, "forbidden")
-    found = await secrets.read(KEY)
+    found = await secrets.read(KEY, "u1")
     assert found.url is None
     assert "may not be read by the operator; add its name to secretNames of the chart" in found.problem
     api.error = ApiError("GET", PATH, 500, "oops")
     with pytest.raises(ApiError):
-        await secrets.read(KEY._replace(name="other"))
+        await secrets.read(KEY._replace(name="other"), "u1")
 
 
 @pytest.mark.parametrize("scheme", REDIS_SCHEMES)
