@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
 
 from headrace import lifecycle
-from headrace.errors import NotDrained, TopologyConflict, UnknownQueue, UnknownVersion, VersionActive, VersionNotHigher
+from headrace.deletion import delete_queue
+from headrace.errors import (
+    NotDrained,
+    QueueDeleting,
+    QueueNotEmpty,
+    TopologyConflict,
+    UnknownQueue,
+    UnknownVersion,
+    VersionActive,
+    VersionNotHigher,
+)
 from headrace.stores.base import Store
 from headrace.topology import PartitionRef, Topology
 from headrace_operator import steps
@@ -26,6 +37,11 @@ from headrace_operator.observed import QueueObject, ownership
 from headrace_operator.reasons import Finding, Reason
 from headrace_operator.render import labels, owner_reference
 
+OVERTAKEN = (
+    *(VersionNotHigher, TopologyConflict, UnknownQueue, UnknownVersion, VersionActive),
+    *(QueueDeleting, QueueNotEmpty),
+)
+"""Answers of the library to a step that was planned before somebody else acted."""
 REFUSED_SECONDS = 300.0
 """What the API server has refused is sent again after this time: a quota, a right, a webhook may have changed."""
 
@@ -72,7 +88,7 @@ class Applier:
             if store is not None and await self._change_redis(step, queue, store, memory):
                 return
             await self._change_objects(step, queue, memory)
-        except (VersionNotHigher, TopologyConflict, UnknownQueue, UnknownVersion, VersionActive) as error:
+        except OVERTAKEN as error:
             raise Outdated(str(error)) from error
         except ApiError as error:
             if error.status in (404, 409):
@@ -97,9 +113,8 @@ class Applier:
             case steps.Configure(settings=settings, owner=owner):
                 memory.settled_epoch = (await lifecycle.configure(store, name, settings, owner)).epoch
             case steps.Settle(topology=topology):
-                for version in topology.older:
-                    for ref in topology.refs(version):
-                        await store.settle(ref, topology)
+                older = [ref for version in topology.older for ref in topology.refs(version)]
+                await lifecycle.each_partition(older, lambda ref: store.settle(ref, topology))
                 await lifecycle.finish_promote(store, topology)
                 memory.settled_epoch = topology.epoch
             case steps.Provision(current=current, version=version, partitions=partitions):
@@ -108,11 +123,10 @@ class Applier:
                     if current is None
                     else current.promoted(version, partitions)
                 )
-                for ref in target.refs(version):
-                    await store.install(ref, target, partitions)
+                await lifecycle.each_partition(target.refs(version), lambda ref: store.install(ref, target, partitions))
             case steps.Discard(version=version, partitions=partitions):
-                for number in range(partitions):
-                    await store.discard(PartitionRef(name, version, number))
+                refs = [PartitionRef(name, version, number) for number in range(partitions)]
+                await lifecycle.each_partition(refs, store.discard)
             case steps.Promote(version=version, partitions=partitions, settings=settings, owner=owner):
                 promoted = await lifecycle.promote(store, name, version, partitions, settings=settings, owner=owner)
                 memory.settled_epoch = promoted.epoch
@@ -120,6 +134,9 @@ class Applier:
                 await lifecycle.close_drained(store, topology, version)
             case steps.Complete(version=version):
                 await _complete(store, name, version, memory)
+            case steps.RemoveQueue(topology=topology, with_jobs=with_jobs):
+                with contextlib.suppress(UnknownQueue):  # it is gone already
+                    await delete_queue(store, name, owner=topology.owner, only_if_empty=not with_jobs)
             case _:
                 return False
         return True
@@ -224,8 +241,9 @@ async def _restore(store: Store, expected: int, topology: Topology) -> None:
         # Somebody deleted the queue of a Queue object that is still there: it is created anew.
         expected = grave.epoch
         topology = replace(topology, epoch=grave.epoch + 1, incarnation=grave.incarnation + 1)
-    for ref in topology.refs(topology.active):
-        await store.install(ref, topology, topology.partitions)
+    await lifecycle.each_partition(
+        topology.refs(topology.active), lambda ref: store.install(ref, topology, topology.partitions)
+    )
     if not await store.write_topology(expected, topology):
         raise Outdated(f"queue {topology.queue!r}: somebody else wrote the topology")
     await lifecycle.finish_promote(store, topology)

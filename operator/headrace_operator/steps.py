@@ -212,6 +212,10 @@ class SetFinalizers(Step):
 
 @dataclass(frozen=True, slots=True)
 class RemoveQueue(Step):
-    """Remove everything that Redis holds of the queue, if it is still the one of ``topology``."""
+    """Remove everything that Redis holds of the queue with ``topology``, if its owner is still the same.
+
+    ``with_jobs``: also if there are jobs or dead letters in it.
+    """
 
     topology: Topology
+    with_jobs: bool

@@ -20,7 +20,7 @@ from headrace_operator.planning.decision import Plan
 from headrace_operator.planning.drain import waits_for
 from headrace_operator.planning.workers import remove_workers, scale
 from headrace_operator.reasons import Event, Finding, Reason, normal, warning
-from headrace_operator.steps import Configure, RemoveQueue, RestoreTopology, SetFinalizers, Settle, Step
+from headrace_operator.steps import Configure, Discard, RemoveQueue, RestoreTopology, SetFinalizers, Settle, Step
 
 LEAVING_SECONDS = 30.0
 """A Pod that is still there so long after its grace is not waited for."""
@@ -56,8 +56,8 @@ def _with_topology(case: Case, topology: Topology) -> Plan:
     confirmed = policy == "Delete" and queue.annotations.get(CONFIRM_DELETE) == queue.uid
     ours = topology.settings.model_copy(update={"stop": case.spec.settings().stop})
     closed = topology.settings.model_copy(update={"stop": "hold_and_drain"})
-    if confirmed:
-        return _removal(case, topology)
+    if confirmed or topology.deleting:
+        return _removal(case, topology, with_jobs=True)
     if _holds_jobs(case.backend):
         # A confirmation is waited for as long as it takes; only a namespace that ends does not wait.
         if (why := _falls_back(case.seen, case.spec)) and (policy == "Drain" or case.seen.namespace_ends):
@@ -77,7 +77,7 @@ def _with_topology(case: Case, topology: Topology) -> Plan:
         return _under_way(case.seen, Configure(closed, case.seen.owner))
     if topology.epoch != case.seen.settled_epoch:
         return _under_way(case.seen, Settle(topology))
-    return _removal(case, topology)
+    return _removal(case, topology, with_jobs=False)
 
 
 def _drain(case: Case, topology: Topology, settings: QueueSettings) -> Plan:
@@ -100,23 +100,23 @@ def _drain(case: Case, topology: Topology, settings: QueueSettings) -> Plan:
     )
 
 
-def _removal(case: Case, topology: Topology) -> Plan:
+def _removal(case: Case, topology: Topology, *, with_jobs: bool) -> Plan:
     """Return the plan that removes the queue from Redis, after its workers, which would write there again."""
     if steps := remove_workers(case.seen):
         return _under_way(case.seen, *steps)
     if any(not _overdue(case.seen, pod) for pod in case.seen.leaving):
         return _under_way(case.seen, text="the workers are ending")
+    # A version that was provisioned and never promoted is not in the topology.
+    surplus = {version: partitions for version, partitions in _held(case.backend).items() if version > topology.highest}
+    if surplus:
+        return _under_way(case.seen, *(Discard(version, partitions) for version, partitions in surplus.items()))
     removed = normal(Reason.REMOVED, f"queue {topology.queue!r} is removed from {case.backend.endpoint}")
-    return _under_way(case.seen, RemoveQueue(topology, event=removed))
+    return _under_way(case.seen, RemoveQueue(topology, with_jobs, event=removed))
 
 
 def _without_topology(case: Case) -> Plan:
     """Return the plan for a queue that Redis does not know (any more): what is left of it is removed."""
-    held = {
-        version: len(counts)
-        for version, counts in case.backend.counts.items()
-        if any(count.state not in _NO_KEYS for count in counts.values())
-    }
+    held = _held(case.backend)
     if backend_lost(case) or not held:
         return _released(case.seen)
     # Somebody has removed the topology, or a first version was never promoted: with one, the ordinary way goes on.
@@ -191,6 +191,15 @@ def _look_ms(backend: Backend) -> int:
             if count.next_due_at is not None:
                 soonest = min(soonest, max(1_500, count.next_due_at - count.now))
     return soonest
+
+
+def _held(backend: Backend) -> dict[int, int]:
+    """Return the partitions of each version that Redis holds something of."""
+    return {
+        version: len(counts)
+        for version, counts in backend.counts.items()
+        if any(count.state not in _NO_KEYS for count in counts.values())
+    }
 
 
 def _holds_jobs(backend: Backend) -> bool:

@@ -23,7 +23,7 @@ from headrace_operator.planning.versions import failed_versions, keep_versions
 from headrace_operator.planning.worker_health import worker_health
 from headrace_operator.planning.workers import grace_advice, idle_drain, not_scaled, workers
 from headrace_operator.reasons import Event, Finding, Reason, normal, warning
-from headrace_operator.steps import Configure, RestoreTopology, SetFinalizers, Settle, Step, WriteMarker
+from headrace_operator.steps import Configure, RemoveQueue, RestoreTopology, SetFinalizers, Settle, Step, WriteMarker
 
 WAITS = (Reason.WAITING_FOR_DELETION, Reason.AWAITING_PROMOTION, Reason.TOO_MANY_DRAINING)
 """Findings that end by themselves or by a decision: nothing is wrong."""
@@ -66,7 +66,14 @@ def _decide(observed: Observed) -> Plan:
     if topology is not None and (refused := ownership_refused(case, topology)):
         return Plan(topology=refused, stalled=refused)
 
+    if topology is not None and topology.deleting:
+        # Somebody deletes the queue and not the Queue: once that has ended, the queue is made anew.
+        return Plan((RemoveQueue(topology, with_jobs=True),), topology=_deleted(topology))
     return _repair(case) or _advance(case)
+
+
+def _deleted(topology: Topology) -> Finding:
+    return Finding(Reason.TOPOLOGY_DRIFTED, f"queue {topology.queue!r} is being deleted in Redis; it is made anew then")
 
 
 def _repair(case: Case) -> Plan | None:

@@ -66,6 +66,12 @@ async def work_off(store: Store, queue: str, version: int) -> int:
     return done
 
 
+def open_gate(url: str, queue: str) -> None:
+    """Let the jobs of type ``gated`` end."""
+    with redis.Redis.from_url(url) as connection:
+        connection.set(f"gate:{queue}", "open")
+
+
 def runs(url: str, queue: str) -> dict[str, int]:
     """How often each job was run by the workers of the tests, by ``id@vN``."""
     with redis.Redis.from_url(url, decode_responses=True) as connection:

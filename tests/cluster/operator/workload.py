@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import cache
 
 import redis.asyncio as redis
@@ -32,6 +33,14 @@ later_app = App()
 @app.handler("count")
 async def count(ctx: Context, payload: object) -> None:
     await connection().hincrby(f"runs:{ctx.job.queue}", f"{ctx.job.id}@v{ctx.job.version}", 1)
+
+
+@app.handler("gated")
+async def gated(ctx: Context, payload: object) -> None:
+    """Runs until the test opens the gate of the queue."""
+    while not await connection().exists(f"gate:{ctx.job.queue}"):
+        await asyncio.sleep(0.05)
+    await count(ctx, payload)
 
 
 @app.handler("poison")

@@ -274,3 +274,19 @@ def test_the_status_says_what_a_deletion_waits_for() -> None:
     stalled = build_status(refused, plan(refused)).condition("Stalled")
     assert stalled is not None
     assert (stalled.status, stalled.reason) == ("True", "DeletionUnconfirmed")
+
+
+def test_a_queue_that_somebody_deletes_in_redis_is_removed_and_made_anew() -> None:
+    condemned = replace(V1, deleting=True)
+    (remove,) = plan(observed(queue(status=known()), backend(condemned), queue_version(1))).steps
+    assert remove == steps.RemoveQueue(condemned, with_jobs=True)
+    theirs = replace(condemned, owner={**OWNER, "name": "post", "uid": "u9"})
+    assert plan(observed(queue(status=known()), backend(theirs, owner_alive=True), queue_version(1))).steps == ()
+    # In deletion it is finished whatever the policy waits for.
+    (remove,) = plan(seen(deleted("Drain"), holding(condemned, ready=1))).steps
+    assert isinstance(remove, steps.RemoveQueue)
+
+
+def test_a_version_that_was_provisioned_and_never_promoted_is_discarded_first() -> None:
+    there = backend(stopped(V1), counts=filled(V1) | {2: dict.fromkeys(range(8), counts())})
+    assert plan(seen(deleted("Drain", version=2), there)).steps == (steps.Discard(2, 8),)
