@@ -15,7 +15,7 @@ from typing import Literal
 
 from headrace.election import FAST, STANDARD, Callbacks, Elector, RankedLock, Reason, Term, Timings
 from headrace.election.backends.lease import LeaseLock
-from headrace.election.memory_fence import FenceState, MemoryFence
+from headrace.election.memory_fence import FenceState, Listeners, MemoryFence
 from headrace.election.thread import ElectorThread
 from headrace_operator.api.names import MANAGED_BY_LABEL, OPERATOR
 
@@ -64,7 +64,7 @@ class Leadership:
     def _elector(self) -> Elector:
         name, namespace = self._lease
         lock = LeaseLock(name, namespace, labels={MANAGED_BY_LABEL: OPERATOR})
-        fence = MemoryFence(FenceState(lambda: time.monotonic_ns() // 1_000_000), [])
+        fence = MemoryFence(FenceState(lambda: time.monotonic_ns() // 1_000_000), Listeners())
         timings = TIMINGS[self._profile]
         return Elector([RankedLock("lease", 1, lock)], fence, _Hooks(self._work), timings, application=self._loop)
 
@@ -77,7 +77,7 @@ class _Hooks(Callbacks):
         log.info("leads now, as %s", term.identity)
         await self._work()
 
-    def on_stopped(self, term: Term, reason: Reason) -> None:
+    async def on_stopped(self, term: Term, reason: Reason) -> None:
         log.info("leads no more: %s", reason)
 
     def on_new_leader(self, identity: str) -> None:

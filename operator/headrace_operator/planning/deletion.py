@@ -92,10 +92,13 @@ def _drain(case: Case, topology: Topology, settings: QueueSettings) -> Plan:
         text += "; the queue is paused: set spec.paused to false (or spec.stopPolicy to None) to let them run"
     holding = next(version for version in sorted(case.backend.counts) if _jobs(case.backend.counts[version]))
     counts, parked = case.backend.counts[holding], case.backend.parked.get(holding, {})
+    remaining = waits_for(holding, counts, parked, "JobsRemain")
+    if not _live(counts):
+        remaining = Finding(Reason.JOBS_REMAIN, f"{remaining.message}; retry or delete them with `headrace dead`")
     return Plan(
         tuple(scale(case)),
         topology=Finding(Reason.DELETING, text),
-        draining=waits_for(holding, counts, parked, "JobsRemain" if _live(counts) else "DeadLettersRemain"),
+        draining=remaining,
         look_ms=_look_ms(case.backend),
     )
 
