@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping
 from contextvars import ContextVar
 
-from headrace.errors import InvalidPayload
-from headrace.job import Job
+from headrace.errors import InvalidInput, InvalidPayload
+from headrace.job import MAX_NOTE, Job
 
 _current: ContextVar[Context | None] = ContextVar("headrace_run", default=None)
 
@@ -34,12 +35,13 @@ class Context:
     is gone: the result of this run is refused and another worker may run the job.
     """
 
-    __slots__ = ("_unwanted", "_was_told", "deadline", "job", "lost")
+    __slots__ = ("_fencing_token", "_unwanted", "_was_told", "deadline", "job", "lost")
 
-    def __init__(self, job: Job, deadline: float) -> None:
+    def __init__(self, job: Job, deadline: float, fencing_token: int = 0) -> None:
         self.job = job
         self.deadline = deadline
         self.lost = False
+        self._fencing_token = fencing_token
         self._unwanted = False
         self._was_told = False
 
@@ -82,6 +84,37 @@ class Context:
         """
         return None
 
+    @property
+    def fencing_token(self) -> int:
+        """A number above that of every earlier run of this job, of whichever worker.
+
+        Write it along with what the run changes elsewhere, and let nothing be changed under a lower one: a run whose
+        lease was lost without its knowledge does no harm then.
+        """
+        return self._fencing_token
+
+    def progress(self, value: float, note: str = "") -> None:
+        """Report how far the run is: a number and a note, of which 200 characters are kept with the job.
+
+        The last report replaces the one before. It is stored within about a second, and with the outcome of a run that
+        fails or is put off; the next run finds it in ``job.progress``. Any thread may call this, as often as it likes.
+        Raises InvalidInput for a value that is no finite number.
+        """
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            raise InvalidInput("value", f"is {value!r}", "give a finite number")
+        self._report(float(value), str(note)[:MAX_NOTE])
+
+    def heartbeat(self) -> None:
+        """Say that the code is alive, from any thread.
+
+        Leases of code that goes on past its time-out are given up after a grace (``timeout_grace_ms``); this begins it
+        anew, so that nobody else runs the job while the code still cleans up. Past its time-out, the run has failed
+        all the same.
+        """
+
+    def _report(self, value: float, note: str) -> None:
+        """Pass a report on; there is nobody to pass it to here."""
+
     def __repr__(self) -> str:
         return f"<Context of job {self.job.id!r} ({self.job.type}) in queue {self.job.queue!r}>"
 
@@ -99,6 +132,20 @@ class BatchContext(Context):
     def jobs(self) -> list[Job]:
         """The jobs, in the order of the payloads."""
         return [run.job for run in self.runs]
+
+    @property
+    def fencing_token(self) -> int:
+        """The lowest one of its runs; each of ``runs`` has its own."""
+        return min(run.fencing_token for run in self.runs)
+
+    def heartbeat(self) -> None:
+        """Say that the code is alive, for all jobs."""
+        for run in self.runs:
+            run.heartbeat()
+
+    def _report(self, value: float, note: str) -> None:
+        for run in self.runs:
+            run._report(value, note)
 
     def refuse(self, errors: Mapping[int, InvalidPayload]) -> None:
         """Take out the runs at these positions of ``runs``; workers do this with payloads that do not fit."""

@@ -10,8 +10,8 @@ Big-endian. The store writes the first two fields, so that both are server time:
 
 Extras are a msgpack map: ``h`` headers (text to text). Only explicit values are stored; what is unset follows the
 queue's live settings. The facts that change live beside it as msgpack
-``[attempt, expiries, last_error, [[status, at, worker, error], ...], crashes, suspicion]``, and only for jobs that have
-any.
+``[attempt, expiries, last_error, [[status, at, worker, error], ...], crashes, suspicion, [value, note, at]]``, the last
+only if progress was reported, and only for jobs that have any.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pydantic import BaseModel, TypeAdapter
 
 from headrace.errors import InvalidInput, PayloadTooLarge, ResultNotKept
 from headrace.ids import decode_id
-from headrace.job import MAX_RETRIES, MAX_TIMEOUT_MS, HistoryEntry, Job
+from headrace.job import MAX_RETRIES, MAX_TIMEOUT_MS, HistoryEntry, Job, Progress
 
 FORMAT = 1
 RAW_PAYLOAD = 1
@@ -211,9 +211,11 @@ def decode_record(stored_id: bytes, record: bytes, changes: bytes, *, queue: str
         priority,
     )
     if changes:
-        job.attempt, job.expiries, job.last_error, history, job.crashes, suspicion = msgpack.unpackb(
+        job.attempt, job.expiries, job.last_error, history, job.crashes, suspicion, *progress = msgpack.unpackb(
             changes, unicode_errors="replace"
         )
         job.history = tuple(HistoryEntry(*entry) for entry in history)
         job.suspect, job.alone = suspicion > 0, suspicion > 1
+        if progress:
+            job.progress = Progress(*progress[0])
     return job

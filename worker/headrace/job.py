@@ -10,6 +10,8 @@ Payload = Any
 DEFAULT_TIMEOUT_MS = 30_000
 MAX_TIMEOUT_MS = 2**32 - 1
 MAX_RETRIES = 1000
+MAX_NOTE = 200
+"""Characters of the note of a progress report."""
 
 
 class HistoryEntry(NamedTuple):
@@ -21,6 +23,14 @@ class HistoryEntry(NamedTuple):
     error: str
 
 
+class Progress(NamedTuple):
+    """What a run reported last of how far it is: a number and a note of its own, and when (ms of server time)."""
+
+    value: float
+    note: str
+    at: int
+
+
 @dataclass(slots=True)
 class Job:
     """A job as a worker sees it. Times are milliseconds since the epoch, of server time.
@@ -28,7 +38,8 @@ class Job:
     ``attempt`` counts the runs that ended in a failure so far (0 on the first run), ``expiries`` the leases that were
     lost. ``suspect``: a lease was lost, and no run has ended by itself since; ``alone``: more than one, so that the job
     runs as the only one of its worker; ``crashes``: how often it was lost then. ``max_retries`` and ``timeout_ms`` are
-    None where the job follows the queue's live settings.
+    None where the job follows the queue's live settings. ``progress``: the last
+    report of a run, perhaps of an earlier one.
     """
 
     id: str
@@ -50,3 +61,4 @@ class Job:
     alone: bool = False
     last_error: str = ""
     history: tuple[HistoryEntry, ...] = ()
+    progress: Progress | None = None

@@ -132,6 +132,19 @@ def devour(ctx: Context, payload: Told) -> None:
         taken.append(os.urandom(8 << 20))
 
 
+@app.handler("report", process=True, retry=once)
+def report(ctx: Context, payload: Told) -> None:
+    """Report more than is told, then wait for the file ``<path>.go``, then report once more and fail."""
+    for page in range(10_000):
+        ctx.progress(page, f"page {page}")
+    note(payload.path, fence=ctx.fencing_token)
+    ctx.heartbeat()
+    while not Path(f"{payload.path}.go").exists():
+        time.sleep(0.01)
+    ctx.progress(10_000, "the end")
+    raise ValueError("to be looked at")
+
+
 @app.handler("log", process=True)
 def logs(ctx: Context, payload: Any) -> None:
     log = logging.getLogger("shop.orders")

@@ -266,6 +266,22 @@ async def test_processes_without_work_are_ended_but_for_one(
     assert not any(runs(pid) for pid in pids)
 
 
+async def test_a_process_reports_its_progress_and_knows_its_fencing_token(store: MemoryStore, tmp_path: Path) -> None:
+    producer = await queue(store)
+    path = tmp_path / "notes"
+    async with working(app, store) as running:
+        await put(producer, "report", [{"path": str(path)}])
+        await eventually(lambda: noted(path))
+        (execution,) = running.worker._executor.running
+        await eventually(lambda: getattr(execution, "report", None) == (9999.0, "page 9999"))
+        assert noted(path)[0]["fence"] == execution.fencing_token > 0
+        (tmp_path / "notes.go").touch()
+        await eventually(lambda: running.told.outcomes == {"dead": 1})
+    job = await dead(store)
+    assert job.progress is not None
+    assert (job.progress.value, job.progress.note) == (10_000, "the end")
+
+
 async def test_a_batch_runs_in_one_process_with_an_outcome_for_each_job(store: MemoryStore, tmp_path: Path) -> None:
     producer = await queue(store)
     path = tmp_path / "notes"

@@ -54,7 +54,7 @@ from headrace.stores.protocols.sleeping import Glance, Nap, SleepingSteps, Wakes
 from headrace.stores.protocols.statistics import COUNTERS, WORK, Depth, Growth, Statistics, StatisticsSteps, Survey
 from headrace.stores.protocols.topology import Counts, PartitionState, TopologySteps
 from headrace.stores.protocols.waking import WakingSteps
-from headrace.stores.protocols.working import Claim, Claimed, Failure, Release, Settled, WorkingSteps
+from headrace.stores.protocols.working import Claim, Claimed, Failure, Release, Report, Settled, WorkingSteps
 
 __all__ = [
     "COUNTERS",
@@ -98,6 +98,7 @@ __all__ = [
     "NewJob",
     "PartitionState",
     "Release",
+    "Report",
     "Settled",
     "Statistics",
     "Statuses",

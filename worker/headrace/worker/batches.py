@@ -59,6 +59,14 @@ class Group(Execution, BatchContext):
         """Whether the handler knows that it is no longer wanted; it may have asked any of its runs."""
         return super().was_told or any(member._was_told for member in self._members)
 
+    fencing_token = BatchContext.fencing_token
+    _report = BatchContext._report
+
+    def heartbeat(self) -> None:
+        """Say that the code is alive, for all jobs."""
+        super().heartbeat()
+        BatchContext.heartbeat(self)
+
     def refuse(self, errors: Mapping[int, InvalidPayload]) -> None:
         """Take out the runs at these positions of ``runs``: their jobs end with these errors."""
         self._refused += [(self._runs[position], error) for position, error in errors.items()]

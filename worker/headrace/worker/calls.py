@@ -167,7 +167,7 @@ def _in_process(processes: ProcessPool, number: int) -> Call:
         check_count(ctx, payloads)
         given = all(passed is run.job.payload for passed, run in zip(payloads, runs, strict=True))
         changed = None if given else [packed_value(passed) for passed in payloads]
-        jobs = [packed_job(run.batch.ref, run.claimed) for run in runs]
+        jobs = [packed_job(run.batch.ref, run.claimed, run.fencing_token) for run in runs]
         for _ in range(MAX_PROCESSES):
             try:
                 return await ctx.process.call(number, jobs, changed, ctx)

@@ -268,7 +268,9 @@ class Claims:
                 places = 0  # asked for before it was known that a job must run alone
             renew_after_ms = self._settings.heartbeat_for(lease_ms)
             epoch = self._epoch_of(outbox.ref.queue)
-            batch = Batch(outbox, claim.token, lease_ms, renew_after_ms, claim.now, taken_at, epoch)
+            batch = Batch(
+                outbox, claim.token, lease_ms, renew_after_ms, claim.now, taken_at, epoch, claim.fencing_token
+            )
             self._executor.accept(batch, claim, places=places)
             self._metrics.claimed(outbox.ref.queue, batch.open.values())
 

@@ -329,6 +329,9 @@ class Executor:
             if not plain:
                 execution.check_at = now + self._grace
                 return
+        if not plain and (given_up_at := execution.given_up_at(self._grace)) > now:
+            execution.check_at = given_up_at
+            return
         if execution.ending == EndReason.TIMEOUT:
             # A thread cannot be interrupted, and this coroutine ignored it: the run has failed all the same.
             self._endings.timed_out(execution, goes_on=True)

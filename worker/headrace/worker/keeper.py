@@ -21,7 +21,7 @@ from headrace.handler import Handler
 from headrace.stores.base import MAX_BATCH, Store
 from headrace.topology import PartitionRef
 from headrace.worker.cancellation import cancel_all
-from headrace.worker.leases import Batch, Execution, LeaseTable, State, open_executions
+from headrace.worker.leases import Batch, Execution, LeaseTable, State, open_executions, reports_of
 from headrace.worker.outage import Backoff, Reachability
 from headrace.worker.restarts import keep_going
 
@@ -29,6 +29,8 @@ log = logging.getLogger("headrace.worker")
 
 BLOCKED_SECONDS = 1.0
 JOIN_SECONDS = 5.0
+REPORT_SECONDS = 1.0
+"""What the runs of one claim report is stored at most this often."""
 _LONGEST_SLEEP = 0.5
 
 
@@ -136,10 +138,14 @@ class Keeper:
                 pass
 
     async def _renew(self) -> bool:
-        """Renew what is due, partition by partition; False if the store did not answer for one of them."""
+        """Renew what is due and store what was reported, partition by partition.
+
+        False if the store did not answer for one of them.
+        """
         due: dict[PartitionRef, list[Batch]] = {}
         for batch in self._leases.batches():
-            if time.monotonic() >= batch.renew_at:
+            now = time.monotonic()
+            if now >= batch.renew_at or (batch.reported and now >= batch.report_at):
                 due.setdefault(batch.ref, []).append(batch)
         answered = True
         for ref, batches in due.items():
@@ -152,20 +158,25 @@ class Keeper:
 
     async def _renew_batches(self, ref: PartitionRef, batches: list[Batch]) -> None:
         now = time.monotonic()
+        renewed = [batch for batch in batches if now >= batch.renew_at]
         by_lease: dict[int, list[Execution]] = {}
         for batch in batches:
+            wanted = open_executions(batch) if now >= batch.renew_at else list(batch.reported)
             by_lease.setdefault(batch.lease_ms, []).extend(
-                execution for execution in open_executions(batch) if not self._hung(execution, now)
+                execution for execution in wanted if not self._hung(execution, now)
             )
+            batch.report_at = now + REPORT_SECONDS
         for lease_ms, executions in by_lease.items():
             for start in range(0, len(executions), MAX_BATCH):
                 await self._renew_some(ref, executions[start : start + MAX_BATCH], lease_ms)
-        for batch in batches:
+        for batch in renewed:
             batch.held_until = max(batch.held_until, now + batch.lease_ms / 1000)
             batch.renew_at = now + self._heartbeat_for(batch.lease_ms) / 1000
 
     async def _renew_some(self, ref: PartitionRef, executions: list[Execution], lease_ms: int) -> None:
-        refused = await self._store.renew(ref, [execution.settled for execution in executions], lease_ms)
+        leases = [execution.settled for execution in executions]
+        with reports_of(executions) as reports:
+            refused = await self._store.renew(ref, leases, lease_ms, reports)
         self._reachability.answered()
         self.kept_at = time.monotonic()
         if refused:
@@ -173,7 +184,7 @@ class Keeper:
             self._handlers_loop.call_soon_threadsafe(self._lose, lost)
 
     def _hung(self, execution: Execution, now: float) -> bool:
-        return execution.lost or (execution.state == State.RUNNING and now > execution.deadline + self._grace)
+        return execution.lost or (execution.state == State.RUNNING and now > execution.given_up_at(self._grace))
 
     # ---- the watch over the handlers' loop --------------------------------------------------------------------------
 

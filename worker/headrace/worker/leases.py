@@ -6,15 +6,17 @@ atomic, and a copy that is taken again if it collides with one.
 
 from __future__ import annotations
 
+import time
 from asyncio import Task
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 from headrace.context import Context
 from headrace.job import Job
 from headrace.leader_term import nobody_leads
-from headrace.stores.base import Claimed, Settled
+from headrace.stores.base import Claimed, Report, Settled
 from headrace.topology import PartitionRef
 
 if TYPE_CHECKING:
@@ -46,9 +48,13 @@ class EndReason(IntEnum):
 
 
 class Batch:
-    """The jobs of one claim call. ``held_until`` is the earliest end of their leases, on the monotonic clock."""
+    """The jobs of one claim call. ``held_until`` is the earliest end of their leases, on the monotonic clock.
+
+    ``reported``: those whose progress was reported and is not stored yet; none is stored before ``report_at``.
+    """
 
     __slots__ = (
+        "fencing_token",
         "held_until",
         "leader_epoch",
         "lease_ms",
@@ -56,6 +62,8 @@ class Batch:
         "outbox",
         "ref",
         "renew_at",
+        "report_at",
+        "reported",
         "server_now",
         "taken_at",
         "token",
@@ -70,6 +78,7 @@ class Batch:
         server_now: int,
         taken_at: float,
         leader_epoch: Callable[[], int | None] = nobody_leads,
+        fencing_token: int = 0,
     ) -> None:
         self.ref: PartitionRef = outbox.ref
         self.leader_epoch = leader_epoch
@@ -80,7 +89,10 @@ class Batch:
         self.taken_at = taken_at
         self.held_until = taken_at + lease_ms / 1000
         self.renew_at = taken_at + renew_after_ms / 1000
+        self.fencing_token = fencing_token
         self.open: dict[bytes, Execution] = {}
+        self.reported: dict[Execution, None] = {}
+        self.report_at = taken_at
 
 
 class Execution(Context):
@@ -88,6 +100,7 @@ class Execution(Context):
 
     __slots__ = (
         "batch",
+        "beat_at",
         "check_at",
         "claimed",
         "ended_at",
@@ -95,6 +108,7 @@ class Execution(Context):
         "group",
         "handler",
         "process",
+        "report",
         "resent",
         "result",
         "returned",
@@ -108,6 +122,10 @@ class Execution(Context):
     claimed: Claimed
     process: HandlerProcess
     """Both are there only where the handler runs in a process."""
+    beat_at: float
+    """When the code last said that it is alive; there only if it did."""
+    report: tuple[float, str]
+    """Its last progress; there only if it reported any."""
     group: Group
     """The batch that it runs in; there only where its handler takes batches."""
     returned: Any
@@ -133,6 +151,26 @@ class Execution(Context):
         # Whether an earlier call with its outcome may have been applied: a refusal then proves no loss.
         self.resent = False
         self.task: Task[Any] | None = None
+
+    @property
+    def fencing_token(self) -> int:
+        """A number above that of every earlier run of this job."""
+        return self.batch.fencing_token
+
+    def heartbeat(self) -> None:
+        """Say that the code is alive."""
+        self.beat_at = now = time.monotonic()
+        if now > self.deadline:
+            self._was_told = True  # as if it had looked: it has timed out, also if it returns in the end
+
+    def _report(self, value: float, note: str) -> None:
+        # First what is reported and then that it is: the keeper's thread takes them in the other order.
+        self.report = value, note
+        self.batch.reported[self] = None
+
+    def given_up_at(self, grace: float) -> float:
+        """Return when code that goes on is given up: ``grace`` seconds after its time-out or its last heartbeat."""
+        return max(self.deadline, getattr(self, "beat_at", self.deadline)) + grace
 
     @property
     def members(self) -> tuple[Execution, ...]:
@@ -234,3 +272,20 @@ def _copied(batches: dict[Batch, None]) -> list[Batch]:
             return list(batches)
         except RuntimeError:
             continue
+
+
+@contextmanager
+def reports_of(leases: Sequence[Execution]) -> Iterator[list[Report]]:
+    """Take what some of these runs have reported, as a renewal of ``leases`` takes it; safe from another thread.
+
+    It is kept for another try if the block raises.
+    """
+    taken = [(n, execution) for n, execution in enumerate(leases) if execution in execution.batch.reported]
+    for _, execution in taken:
+        execution.batch.reported.pop(execution, None)
+    try:
+        yield [Report(n, *execution.report) for n, execution in taken]
+    except BaseException:
+        for _, execution in taken:
+            execution.batch.reported[execution] = None
+        raise

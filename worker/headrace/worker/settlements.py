@@ -17,7 +17,7 @@ from headrace.stores.base import MAX_BATCH, Failure, Release, Store, Success, Un
 from headrace.topology import PartitionRef
 from headrace.worker.cancellation import cancel_all
 from headrace.worker.failures import FailureLog
-from headrace.worker.leases import Execution, LeaseTable, State
+from headrace.worker.leases import Execution, LeaseTable, State, reports_of
 from headrace.worker.metrics import Metrics, Outcome
 from headrace.worker.outage import Backoff, Reachability
 from headrace.worker.outcomes import Failed, HandedBack, Parked
@@ -209,6 +209,7 @@ class Settlements:
         del pending[: len(batch)]
         executions = [execution for execution, _, _ in batch]
         try:
+            await self._send_reports(outbox.ref, executions)
             refused = await send(outbox.ref, [element for _, element, _ in batch])
         except BaseException as error:
             _mark_resent(executions, error)
@@ -225,6 +226,14 @@ class Settlements:
         for outcome, runs in outcomes.items():
             self._metrics.settled(outbox.ref.queue, outcome, runs)
         self._report_lost(outbox.ref.queue, lost)
+
+    async def _send_reports(self, ref: PartitionRef, executions: Sequence[Execution]) -> None:
+        """Store what runs that did not succeed have reported, for their next runs and whoever looks at the jobs."""
+        reporting = [execution for execution in executions if execution in execution.batch.reported]
+        if reporting:
+            with reports_of(reporting) as reports:
+                leases = [execution.settled for execution in reporting]
+                await self._store.renew(ref, leases, reporting[0].batch.lease_ms, reports)
 
     def _close(self, executions: list[Execution], refused: Sequence[int]) -> list[Execution]:
         """Forget jobs whose outcome is definitive; return those whose lease turns out to be lost only now."""

@@ -8,7 +8,7 @@ from headrace.stores.bounds import check_acks, check_batch, check_limit
 from headrace.stores.memory.access import MemoryAccess
 from headrace.stores.protocols.finished import Success
 from headrace.stores.protocols.moving import Fence
-from headrace.stores.protocols.working import Claim, Failure, Release, Settled, token_of
+from headrace.stores.protocols.working import Claim, Failure, Release, Report, Settled, token_of
 from headrace.topology import PartitionRef
 
 
@@ -43,7 +43,7 @@ class MemoryWorking(MemoryAccess):
             refused = partition.ack(acks, successes, now)
             partition.recover(now)
             partition.promote_due(now)
-            jobs, more, next_due, room, fenced = partition.claim(
+            jobs, more, next_due, room, fenced, fencing_token = partition.claim(
                 token, worker, seq, limit, now + lease_ms, now, suspects=suspects, alone=alone, fence=fence
             )
             partition.take_news()
@@ -52,7 +52,7 @@ class MemoryWorking(MemoryAccess):
             # Read before the leftovers are handed out: it tells this worker where to go on.
             following = None if hints.rearm else hints.first()
             self._waiters.deliver(ref.queue)
-            return Claim(token, jobs, refused, False, now, following, alarm_ms, room, fenced)
+            return Claim(token, jobs, refused, False, now, following, alarm_ms, room, fenced, fencing_token)
 
     async def resume(self, ref: PartitionRef, worker: str, seq: int, lease_ms: int) -> Claim:
         """Return again the batch of an earlier claim whose reply was lost, its leases renewed."""
@@ -62,7 +62,8 @@ class MemoryWorking(MemoryAccess):
             if partition is None:
                 return Claim(token, gone=True)
             now = self._data.now()
-            return Claim(token, partition.resume(token, now + lease_ms, now), now=now)
+            jobs, fencing_token = partition.resume(token, now + lease_ms, now)
+            return Claim(token, jobs, now=now, fencing_token=fencing_token)
 
     async def ack(self, ref: PartitionRef, acks: Sequence[Settled], successes: Sequence[Success] = ()) -> list[int]:
         """Remove finished jobs; the indexes that were not leased under their token."""
@@ -96,12 +97,15 @@ class MemoryWorking(MemoryAccess):
             self._hint_news(ref, partition, now)
             return refused
 
-    async def renew(self, ref: PartitionRef, leases: Sequence[Settled], lease_ms: int) -> list[int]:
-        """Extend leases to now + ``lease_ms``; the refused indexes."""
+    async def renew(
+        self, ref: PartitionRef, leases: Sequence[Settled], lease_ms: int, reports: Sequence[Report] = ()
+    ) -> list[int]:
+        """Extend leases to now + ``lease_ms``, and keep what their runs report; the refused indexes."""
         check_batch(leases)
         with self._data.lock:
-            partition = self._live(ref)
-            return partition.renew(leases, self._data.now() + lease_ms) if partition else list(range(len(leases)))
+            if (partition := self._live(ref)) is None:
+                return list(range(len(leases)))
+            return partition.renew(leases, lease_ms, reports, self._data.now())
 
     async def recover(self, ref: PartitionRef) -> int:
         """Return jobs with expired leases to ready; the number of them."""

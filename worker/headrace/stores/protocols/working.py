@@ -41,6 +41,14 @@ class Release(NamedTuple):
     note: str = ""
 
 
+class Report(NamedTuple):
+    """The progress of a run: of the ``element``-th (from 0) lease of a renewal. ``note``: at most 200 characters."""
+
+    element: int
+    value: float
+    note: str
+
+
 class Claimed(NamedTuple):
     """A leased job, still packed (see `headrace.envelope.decode_record`)."""
 
@@ -57,7 +65,7 @@ class Claim:
     absent, closed or a tombstone. ``next_hint``: another partition of the queue that is worth a claim, if the store
     knows one. ``alarm_ms``: see `Store.tick`. ``make_room``: a job waits to be run alone, and this worker is asked to
     claim nothing more until it runs nothing; nothing new was leased. ``fenced``: only a leader gets jobs here, and the
-    caller is not it.
+    caller is not it. ``fencing_token``: of its leases, a number above that of every earlier lease of these jobs.
     """
 
     token: bytes
@@ -69,6 +77,7 @@ class Claim:
     alarm_ms: int | None = None
     make_room: bool = False
     fenced: bool = False
+    fencing_token: int = 0
 
 
 def token_of(worker: str, seq: int) -> bytes:
@@ -126,8 +135,14 @@ class WorkingSteps(Protocol):
         """Hand jobs back without costing an attempt. Returns refused indexes."""
         ...
 
-    async def renew(self, ref: PartitionRef, leases: Sequence[Settled], lease_ms: int) -> list[int]:
-        """Extend leases to now + ``lease_ms``. Returns refused indexes."""
+    async def renew(
+        self, ref: PartitionRef, leases: Sequence[Settled], lease_ms: int, reports: Sequence[Report] = ()
+    ) -> list[int]:
+        """Extend leases to now + ``lease_ms``. Returns refused indexes.
+
+        ``reports`` of runs among them are kept with their jobs, each in the place of the one before; those of refused
+        ones are dropped.
+        """
         ...
 
     async def recover(self, ref: PartitionRef) -> int:

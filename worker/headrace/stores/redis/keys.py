@@ -32,7 +32,7 @@ SCRIPT_KEYS: Final[dict[str, tuple[str, ...]]] = {
     "ack": ("meta", "r0", "r1", "r2", "leased", "lease", "jobs", "mut", "done"),
     "fail": ("meta", "r0", "r1", "r2", "retry", "leased", "lease", "jobs", "mut", "dead", "letters"),
     "release": ("meta", "r0", "r1", "r2", "retry", "leased", "lease", "mut", "suspects", "alone"),
-    "renew": ("meta", "leased", "lease"),
+    "renew": ("meta", "leased", "lease", "mut"),
     "recover": ("meta", "leased", "lease", "jobs", "mut", "suspects", "alone", "dead", "letters"),
     "promote_due": ("meta", "r0", "r1", "r2", "scheduled", "retry"),
     "park": ("meta", "r0", "r1", "r2", "leased", "lease", "park", "mut"),

@@ -13,7 +13,7 @@ from headrace.redis.client import Argument
 from headrace.stores.bounds import check_acks, check_batch, check_limit
 from headrace.stores.protocols.finished import Success
 from headrace.stores.protocols.moving import Fence
-from headrace.stores.protocols.working import Claim, Claimed, Failure, Release, Settled, token_of
+from headrace.stores.protocols.working import Claim, Claimed, Failure, Release, Report, Settled, token_of
 from headrace.stores.redis.access import RedisAccess, pack
 from headrace.stores.redis.finished import pack_successes
 from headrace.stores.redis.hints import Outlook
@@ -54,13 +54,13 @@ class RedisWorking(RedisAccess):
                 with suppress(StoreUnavailable):
                     await self._hints.forget(ref)
             return Claim(token, refused=list(range(len(acks))), gone=True)
-        _, now, refused, jobs, following, alarm_ms, more, due, room, fenced = reply
+        _, now, refused, jobs, following, alarm_ms, more, due, room, fenced, fencing_token = reply
         if self._hints is not None:
             with suppress(StoreUnavailable):
                 following, alarm_ms = await self._hints.after_claim(ref, worker, Outlook(more, due), seen)
         hint = labelled(ref.queue, following) if following and following != b"@" else None
         alarm = None if alarm_ms < 0 else alarm_ms
-        return Claim(token, _claimed(jobs), refused, False, now, hint, alarm, bool(room), bool(fenced))
+        return Claim(token, _claimed(jobs), refused, False, now, hint, alarm, bool(room), bool(fenced), fencing_token)
 
     async def resume(self, ref: PartitionRef, worker: str, seq: int, lease_ms: int) -> Claim:
         """Return again the batch of an earlier claim whose reply was lost, its leases renewed."""
@@ -68,7 +68,8 @@ class RedisWorking(RedisAccess):
         token = token_of(worker, seq)
         if reply[0] == b"gone":
             return Claim(token, gone=True)
-        return Claim(token, _claimed(reply[2]), now=reply[1])
+        _, now, jobs, fencing_token = reply
+        return Claim(token, _claimed(jobs), now=now, fencing_token=fencing_token)
 
     async def ack(self, ref: PartitionRef, acks: Sequence[Settled], successes: Sequence[Success] = ()) -> list[int]:
         """Remove finished jobs. Returns the indexes that were not leased under their token."""
@@ -98,10 +99,14 @@ class RedisWorking(RedisAccess):
         await self._hint(ref, ready=ready, due=due)
         return list(refused)
 
-    async def renew(self, ref: PartitionRef, leases: Sequence[Settled], lease_ms: int) -> list[int]:
-        """Extend leases to now + ``lease_ms``. Returns refused indexes."""
+    async def renew(
+        self, ref: PartitionRef, leases: Sequence[Settled], lease_ms: int, reports: Sequence[Report] = ()
+    ) -> list[int]:
+        """Extend leases to now + ``lease_ms``, and keep what their runs report. Returns refused indexes."""
         check_batch(leases)
-        return list(await self._run("renew", ref, lease_ms, pack([part for lease in leases for part in lease])))
+        packed = pack([part for lease in leases for part in lease])
+        reported = pack([part for report in reports for part in report]) if reports else b""
+        return list(await self._run("renew", ref, lease_ms, packed, reported))
 
     async def recover(self, ref: PartitionRef) -> int:
         """Return jobs with expired leases to ready; the number of them."""

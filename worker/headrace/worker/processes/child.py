@@ -19,11 +19,13 @@ from typing import Any
 from headrace.arguments import Arguments, handler_arguments
 from headrace.context import BatchContext, Context, enter
 from headrace.errors import InvalidPayload
+from headrace.job import Job
 from headrace.location import Location, resolve
 from headrace.worker.batches import fitting, item_results
 from headrace.worker.outcomes import error_text
 from headrace.worker.processes import messages
 
+REPORT_SECONDS = 0.1
 COMMAND = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
     "from headrace.worker.processes.child import main; main(int(sys.argv[2]))"
@@ -52,7 +54,9 @@ def main(descriptor: int) -> None:
             connection.busy = True
             connection.send("began")
             _, number, *rest = call
-            outcome = contextvars.Context().run(functions[number].run, runner, *rest)
+            reporter = Reporter(connection)
+            outcome = contextvars.Context().run(functions[number].run, runner, reporter, *rest)
+            reporter.close()
             sys.stdout.flush()
             sys.stderr.flush()
             connection.busy = False
@@ -103,6 +107,62 @@ def _listen(connection: Connection, calls: SimpleQueue[list[Any] | None]) -> Non
             return
 
 
+class Reporter:
+    """Tells the worker of the progress of one call: the last report of each job, at most ten times a second."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._lock = threading.Lock()
+        self._last: dict[int, tuple[float, str]] = {}
+        self._timer: threading.Timer | None = None
+        self._next = 0.0
+        self._closed = False
+
+    def report(self, number: int, value: float, note: str) -> None:
+        """Take a report of the job of this number."""
+        with self._lock:
+            self._last[number] = (value, note)
+            wait = self._next - time.monotonic()
+            if wait > 0:
+                if self._timer is None:
+                    self._timer = threading.Timer(wait, self.flush)
+                    self._timer.daemon = True
+                    self._timer.start()
+                return
+        self.flush()
+
+    def close(self) -> None:
+        """Tell what has not been told; a thread that goes on after the call tells nothing more."""
+        self.flush()
+        with self._lock:
+            self._closed = True
+
+    def flush(self) -> None:
+        """Tell what has not been told."""
+        with self._lock:
+            if self._closed:
+                return
+            self._next = time.monotonic() + REPORT_SECONDS
+            self._timer = None
+            last, self._last = self._last, {}
+            for number, (value, note) in last.items():
+                self._connection.send("progress", number, value, note)
+
+
+class Run(Context):
+    """A run of a single job, which has a number within its call."""
+
+    __slots__ = ("_number", "_reporter")
+
+    def __init__(self, job: Job, fencing_token: int, deadline: float, reporter: Reporter, number: int) -> None:
+        super().__init__(job, deadline, fencing_token)
+        self._reporter = reporter
+        self._number = number
+
+    def _report(self, value: float, note: str) -> None:
+        self._reporter.report(self._number, value, note)
+
+
 class BatchRun(BatchContext):
     """A run of many jobs."""
 
@@ -140,26 +200,31 @@ class Function:
         self._is_async = inspect.iscoroutinefunction(self._call)
 
     def run(
-        self, runner: asyncio.Runner, jobs: list[Any], seconds: float, payloads: list[Any] | None
+        self,
+        runner: asyncio.Runner,
+        reporter: Reporter,
+        jobs: list[Any],
+        seconds: float,
+        payloads: list[Any] | None,
     ) -> messages.Outcome:
         """Run the function on its jobs and return the outcome."""
         try:
             deadline = time.monotonic() + seconds
-            runs = [Context(messages.unpacked_job(job), deadline) for job in jobs]
+            runs = [Run(*messages.unpacked_job(job), deadline, reporter, n) for n, job in enumerate(jobs)]
             values = [run.job.payload for run in runs] if payloads is None else map(messages.unpacked_value, payloads)
             run = self._run_batch if self._batch else self._run_one
             return run(runner, runs, list(values))
         except BaseException as error:  # SystemExit too: it has failed like any other run
             return messages.raised(error)
 
-    def _run_one(self, runner: asyncio.Runner, runs: list[Context], payloads: list[Any]) -> messages.Outcome:
+    def _run_one(self, runner: asyncio.Runner, runs: list[Run], payloads: list[Any]) -> messages.Outcome:
         (ctx,), (payload,) = runs, payloads
         enter(ctx)
         if self._arguments.validate is not None:
             payload = self._arguments.validate(payload)
         return messages.returned(self._returned(runner, ctx, payload))
 
-    def _run_batch(self, runner: asyncio.Runner, runs: list[Context], payloads: list[Any]) -> messages.Outcome:
+    def _run_batch(self, runner: asyncio.Runner, runs: list[Run], payloads: list[Any]) -> messages.Outcome:
         ctx = BatchRun(runs, runs[0].deadline)
         enter(ctx)
         fit = fitting(ctx, payloads, self._arguments.validate)

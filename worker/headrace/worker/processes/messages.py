@@ -8,10 +8,10 @@ To the process::
 From the process::
 
     ready | failed text
-    began | log {fields} | ended outcome
+    began | log {fields} | progress number of the job, value, note | ended outcome
 
-A job is ``[stored id, record, changes, queue, version, partition]`` as it came from the store; payloads are there only
-if middleware has changed one. Payloads and results are ``[raw, bytes]``: bytes as they are, or JSON.
+A job is ``[stored id, record, changes, queue, version, partition, fencing token]``, as it came from the store; payloads
+are there only if middleware has changed one. Payloads and results are ``[raw, bytes]``: bytes as they are, or JSON.
 """
 
 from __future__ import annotations
@@ -51,15 +51,17 @@ def opened(body: bytes) -> list[Any]:
 # ---- jobs ------------------------------------------------------------------------------------------------------------
 
 
-def packed_job(ref: PartitionRef, claimed: Claimed) -> list[Any]:
+def packed_job(ref: PartitionRef, claimed: Claimed, fencing_token: int) -> list[Any]:
     """Return a job as it came from the store."""
-    return [claimed.key[1:], claimed.record, claimed.changes, ref.queue, ref.version, ref.partition]
+    place = [ref.queue, ref.version, ref.partition]
+    return [claimed.key[1:], claimed.record, claimed.changes, *place, fencing_token]
 
 
-def unpacked_job(packed: list[Any]) -> Job:
-    """Return the job."""
-    stored_id, record, changes, queue, version, partition = packed
-    return decode_record(stored_id, record, changes, queue=queue, version=version, partition=partition)
+def unpacked_job(packed: list[Any]) -> tuple[Job, int]:
+    """Return the job, and the fencing token of its lease."""
+    stored_id, record, changes, queue, version, partition, fencing_token = packed
+    job = decode_record(stored_id, record, changes, queue=queue, version=version, partition=partition)
+    return job, fencing_token
 
 
 def packed_value(value: Any) -> list[Any]:

@@ -108,7 +108,7 @@ class HandlerProcess:
 
         Raises what the function raised, ProcessDied, or DiedIdle, after which nothing of it has run.
         """
-        began = False
+        began, runs = False, ctx.runs
         try:
             self._writer.write(messages.frame("call", number, jobs, ctx.deadline - time.monotonic(), payloads))
             await self._writer.drain()
@@ -116,7 +116,10 @@ class HandlerProcess:
                 kind, *told = await self._told(ctx)
                 if kind == "ended":
                     break
-                began = began or kind == "began"
+                if kind == "progress":
+                    number, value, note = told
+                    runs[number].progress(value, note)
+                began = True
         except (OSError, EOFError):
             ended = await self._death()
             if not began:

@@ -19,6 +19,7 @@ class Changes:
     crashes: int = 0
     suspicion: int = 0
     """0 none, 1 suspect (its lease was lost), 2 to be run alone (lost again)."""
+    progress: tuple[float, str, int] | None = None
 
     def note(self, status: str, now: int, token: bytes, error: str, entries: int) -> None:
         """Append an event to the history, of which the newest ``entries`` are kept."""
@@ -39,5 +40,7 @@ class Changes:
         facts = [
             self.attempt, self.expiries, self.last_error, list(self.history), self.crashes, self.suspicion,
         ]  # fmt: skip
+        if self.progress is not None:
+            facts.append(self.progress)
         packed: bytes = msgpack.packb(facts, unicode_errors="replace")
         return packed

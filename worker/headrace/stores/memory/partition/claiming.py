@@ -16,7 +16,7 @@ class Outcome(NamedTuple):
     """What a claim took, whether more can be claimed at once, and else when the partition needs attention.
 
     ``room``: the worker is to make room for a job that must run alone. ``fenced``: only a leader may claim here, and
-    the caller is not it.
+    the caller is not it. ``fencing_token``: of the leases.
     """
 
     jobs: list[Claimed]
@@ -24,6 +24,7 @@ class Outcome(NamedTuple):
     next_due: int | None
     room: bool
     fenced: bool
+    fencing_token: int
 
 
 class ClaimingRules(Contents):
@@ -70,7 +71,8 @@ class ClaimingRules(Contents):
         self._limiter.leased(len(keys), now)
         took_suspects = suspected > 0 or apart is not None
         more, due = self._outlook(allowance, now, held_back=held_back, took_suspects=took_suspects)
-        return Outcome([self._claimed(key) for key in keys], more, due, room, fenced)
+        fencing_token = self._next_fencing_token(now) if keys else 0
+        return Outcome([self._claimed(key) for key in keys], more, due, room, fenced, fencing_token)
 
     def _make_room(self, worker: str, now: int, *, wants: bool, taken: bool) -> bool:
         """Decide whether this worker is to run nothing soon, for a job that must run alone."""
@@ -111,10 +113,15 @@ class ClaimingRules(Contents):
             due = now + SUSPECT_RECHECK_MS if due is None else min(due, now + SUSPECT_RECHECK_MS)
         return False, due
 
-    def resume(self, token: bytes, until: int, now: int) -> list[Claimed]:
-        """Return the jobs leased under ``token``; the call of that token leases nothing from now on."""
+    def resume(self, token: bytes, until: int, now: int) -> tuple[list[Claimed], int]:
+        """Return the jobs leased under ``token`` and their fencing token; its call leases nothing from now on."""
         self._nonces.remember(token, now)
         keys = self._leases.under(token)
         for key in keys:
             self._leases.grant(key, token, until)
-        return [self._claimed(key) for key in keys]
+        return [self._claimed(key) for key in keys], self._next_fencing_token(now) if keys else 0
+
+    def _next_fencing_token(self, now: int) -> int:
+        """Return a number above that of every earlier lease here. The same as ``lua/lib/fencing_token.lua``."""
+        self._fencing_token = max(self._fencing_token + 1, now * 1000)
+        return self._fencing_token

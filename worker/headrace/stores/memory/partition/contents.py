@@ -78,6 +78,7 @@ class Contents:
         # Stored id -> where it came from.
         self._adopted: dict[bytes, PartitionRef] = {}
         self._fence: Fence | None = None
+        self._fencing_token = 0
 
     @property
     def ready(self) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from headrace.stores.memory.partition.changes import Changes
 from headrace.stores.memory.partition.contents import Contents
 from headrace.stores.protocols.finished import FinishedJob, Success
-from headrace.stores.protocols.working import Failure, Release, Settled
+from headrace.stores.protocols.working import Failure, Release, Report, Settled
 
 
 class SettlingRules(Contents):
@@ -77,12 +77,15 @@ class SettlingRules(Contents):
         self._reopen(len(releases) - len(refused))
         return refused
 
-    def renew(self, leases: Sequence[Settled], until: int) -> list[int]:
-        """Extend leases; the indexes of the refused ones."""
+    def renew(self, leases: Sequence[Settled], lease_ms: int, reports: Sequence[Report], now: int) -> list[int]:
+        """Extend leases and keep what their runs report; the indexes of the refused ones."""
         refused = []
         for index, (key, token) in enumerate(leases):
             if self._leases.holds(key, token):
-                self._leases.grant(key, token, until)
+                self._leases.grant(key, token, now + lease_ms)
             else:
                 refused.append(index)
+        for element, value, note in reports:
+            if element not in refused:
+                self._changes.setdefault(leases[element].key[1:], Changes()).progress = (value, note, now)
         return refused

@@ -12,7 +12,7 @@
 -- Returns {'ok', now, refused acks (indexes from 0), msgpack [key, record, changes or '', ...] or '',
 --          label of the next hot partition or '', ms for the alarm or -1, more jobs are ready (0/1), next due ms or -1,
 --          a job waits to be run alone and this worker is to make room (0/1),
---          only a leader may claim here, and the caller is not it (0/1)}
+--          only a leader may claim here, and the caller is not it (0/1), fencing token of the leases}
 --         {'gone'}: absent, closed or tombstone
 -- Cost  O(acks + jobs) + O(log n) each; at most 100 recovered and 1,000 promoted. Called by workers.
 local META, R0, R1, R2, SCHEDULED, RETRY, LEASED, LEASE, JOBS, MUT = unpack(KEYS, 1, 10)
@@ -25,6 +25,7 @@ local TOKEN = WORKER .. ':' .. ARGV[3]
 --@include bury
 --@include trim_dead
 --@include leased
+--@include fencing_token
 --@include acks
 --@include ready
 --@include recover
@@ -40,7 +41,7 @@ local TOKEN = WORKER .. ':' .. ARGV[3]
 --@include keep_finished
 
 local meta = redis.call('HMGET', META, 's', 't', 'done', 'crash', 'hold', 'rate', 'cap', 'tokens', 'at', 'room', 'roomt',
-  'only')
+  'only', 'ft')
 if HOT then redis.call('ZREM', HOT, LABEL) end
 if meta[1] ~= 'A' and meta[1] ~= 'D' then
   if DUE then redis.call('ZREM', DUE, LABEL) end
@@ -74,8 +75,9 @@ elseif wanted > 0 and room == 0 then
   keys = pop_lanes(wanted - #suspects, tonumber(ARGV[3]))
   for _, key in ipairs(suspects) do keys[#keys + 1] = key end
 end
-local packed = ''
+local packed, fencing_token = '', 0
 if #keys > 0 then
+  fencing_token = next_fencing_token(meta[13], now)
   local ids = {}
   for n, key in ipairs(keys) do ids[n] = string.sub(key, 2) end
   local records = redis.call('HMGET', JOBS, unpack(ids))
@@ -117,7 +119,8 @@ if #keys > 0 then
   end
 end
 if finished + recovered + promoted + #keys > 0 then
-  redis.call('HSET', META, 't', now, 'done', tonumber(meta[3] or 0) + finished)
+  redis.call('HSET', META, 't', now, 'done', tonumber(meta[3] or 0) + finished, 'ft',
+    math.max(fencing_token, meta[13] or 0))
 end
 
 local more, due, following, alarm_ms = 0, -1, '', -1
@@ -146,4 +149,4 @@ if HOT then
   end
   following = redis.call('ZRANGE', HOT, 0, 0)[1] or ''
 end
-return {'ok', now, refused, packed, following, alarm_ms, more, due, room, fenced and 1 or 0}
+return {'ok', now, refused, packed, following, alarm_ms, more, due, room, fenced and 1 or 0, fencing_token}

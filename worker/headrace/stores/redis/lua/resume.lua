@@ -3,15 +3,16 @@
 --
 -- KEYS  1 meta hash, 2 leased zset, 3 lease hash, 4 jobs hash, 5 mut hash, 6 seen zset
 -- ARGV  1 worker, 2 seq of the claim, 3 lease ms
--- Returns {'ok', now, msgpack [key, record, changes or '', ...] or ''} or {'gone'}
+-- Returns {'ok', now, msgpack [key, record, changes or '', ...] or '', fencing token of the leases} or {'gone'}
 -- Cost  O(jobs in flight in this partition), all of them read. No more are leased than its workers may hold together
 --       (max_in_flight of each, by default its slots plus 1,000), nor than the queue's limit of jobs in flight lets.
 --       Called by a worker after a lost reply.
 local META, LEASED, LEASE, JOBS, MUT, SEEN = unpack(KEYS)
 local TOKEN = ARGV[1] .. ':' .. ARGV[2]
 --@include clock
+--@include fencing_token
 
-local meta = redis.call('HMGET', META, 's', 't')
+local meta = redis.call('HMGET', META, 's', 't', 'ft')
 if meta[1] ~= 'A' and meta[1] ~= 'D' then return {'gone'} end
 local now = server_now(meta[2])
 redis.call('ZREM', SEEN, TOKEN) -- a removal first: at maxmemory the ZADD alone would be refused
@@ -31,4 +32,7 @@ for i = 1, #held, 2 do
     end
   end
 end
-return {'ok', now, #jobs > 0 and cmsgpack.pack(jobs) or ''}
+if #jobs == 0 then return {'ok', now, '', 0} end
+local fencing_token = next_fencing_token(meta[3], now)
+redis.call('HSET', META, 'ft', fencing_token)
+return {'ok', now, cmsgpack.pack(jobs), fencing_token}

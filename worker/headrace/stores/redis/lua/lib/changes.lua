@@ -1,5 +1,6 @@
 -- The facts of a job that change, msgpack
--- [attempt, expiries, last error, [[status, at, worker, error], ...], crashes, suspicion].
+-- [attempt, expiries, last error, [[status, at, worker, error], ...], crashes, suspicion, [value, note, at] of the
+-- progress that was reported last, if any].
 -- suspicion: 0 none, 1 suspect (its lease was lost), 2 to be run alone (lost again).
 -- changed(): the packed facts after one more event, the suspicion before it, and the crashes after it. Of the events the
 -- newest are kept, as many as `entries` says ('hist' of the meta; 20 if it says nothing). One with `expiries` raises the
