@@ -38,7 +38,7 @@ class Image:
 
 IMAGES = (
     Image("worker", "headrace[fast,prometheus]", ("headrace",)),
-    Image("operator", "headrace-operator", ("headrace", "headrace-operator")),
+    Image("operator", "headrace-operator[keda]", ("headrace", "headrace-operator")),
 )
 
 

@@ -182,3 +182,18 @@ async def test_partitions_that_are_not_there_count_as_empty(store: Store) -> Non
     assert absent.counts.state == "absent"
     assert (absent.growth, absent.due_within) == (Growth(), (0,) * len(HORIZONS))
     assert await sizes(store) == {}
+
+
+async def test_what_scaling_remembers_is_read_with_the_statistics(store: Store) -> None:
+    assert not await store.write_scaling(QUEUE, b"early")
+    await created(store)
+    assert await store.write_scaling(QUEUE, b"\x00first")
+    found = await store.read_stats(QUEUE)
+    assert found is not None
+    assert (found.scaling, found.measured_at) == (b"\x00first", 0)
+    await enqueue(store, "a")
+    assert (await measured(store)).scaling == b"\x00first"
+    await store.count_work(QUEUE, {"claimed": 1})
+    await store.write_scaling(QUEUE, b"second")
+    found = await measured(store)
+    assert (found.scaling, found.counters["claimed"], found.total("ready")) == (b"second", 1, 1)

@@ -16,8 +16,8 @@ class Rules:
     """What the user wants. ``headroom``: spare slots, in square roots of the slots that arrivals keep busy.
 
     ``failure_threshold``: failed measurements in a row after which ``fallback_replicas`` are the least that run.
-    ``held``: the queue takes jobs but runs none. ``rate_per_second``, ``in_flight_per_partition``: limits of the queue,
-    None if it has none.
+    ``held``: the queue takes jobs but runs none. ``rate_per_second``, ``max_in_flight``: limits over everything that
+    jobs are taken from, None if there are none.
     """
 
     mode: Mode = "Backlog"
@@ -30,7 +30,7 @@ class Rules:
     fallback_replicas: int = 1
     held: bool = False
     rate_per_second: float | None = None
-    in_flight_per_partition: int | None = None
+    max_in_flight: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +40,8 @@ class Load:
     ``ready``: jobs that a worker could take now; parked ones are none of them. ``due_in_cold_start``, ``due_in_warm``:
     delayed jobs due within the time that a Pod needs to start, and within the time that one is to be kept for them.
     ``oldest_ready``: how long the oldest ready job has been due. ``arrivals_per_second``: jobs that become ready.
-    ``arrived``: whether any did since the last look. ``service``: mean run of a job. ``partitions``: those that jobs
-    are taken from. ``now_ms``: time of the server.
+    ``arrived``: whether any did since the last look. ``service``: mean run of a job. ``untried``: jobs parked because
+    no worker knew them, if workers of the present template were not asked yet. ``now_ms``: time of the server.
     """
 
     now_ms: int
@@ -53,7 +53,7 @@ class Load:
     arrivals_per_second: float | None = None
     arrived: bool = False
     service: float | None = None
-    partitions: int = 1
+    untried: int = 0
 
     @property
     def known(self) -> bool:
@@ -70,6 +70,7 @@ class Load:
             oldest_ready=None,
             arrivals_per_second=None,
             arrived=False,
+            untried=0,
         )
 
     def cleaned(self) -> Load:
@@ -80,13 +81,13 @@ class Load:
             oldest_ready=_or(self.oldest_ready, 0.0),
             arrivals_per_second=_or(self.arrivals_per_second, 0.0),
             service=max(SHORTEST_SERVICE, _or(self.service, SERVICE_PRIOR)),
-            partitions=max(1, self.partitions),
         )
 
     @property
     def active(self) -> bool:
         """Whether there is anything that a worker is needed for, or was since the last look."""
-        return self.arrived or any((self.ready, self.in_flight, self.due_in_cold_start, self.due_in_warm))
+        figures = (self.ready, self.in_flight, self.due_in_cold_start, self.due_in_warm, self.untried)
+        return self.arrived or any(figures)
 
 
 SHORTEST_SERVICE, SERVICE_PRIOR = 0.001, 1.0

@@ -128,8 +128,8 @@ def _wanted(rules: Rules, pods: Pods, load: Load, slots_per_pod: int) -> _Wanted
 
     floor = 1 if load.active else 0
     ceiling = rules.max_replicas
-    if rules.in_flight_per_partition is not None:
-        ceiling = min(ceiling, max(1, math.ceil(load.partitions * rules.in_flight_per_partition / slots_per_pod)))
+    if rules.max_in_flight is not None:
+        ceiling = min(ceiling, max(1, math.ceil(rules.max_in_flight / slots_per_pod)))
     count = max(floor, rules.min_replicas, min(desired, ceiling))
     count = min(count, rules.max_replicas)
     if count < desired:
@@ -173,6 +173,8 @@ def _told(load: Load, pods: Pods, count: int) -> str:
     parts = [f"{load.ready} ready", f"{load.in_flight} running"]
     if load.due_in_cold_start:
         parts.append(f"{load.due_in_cold_start} due within {pods.cold_start:.0f} s")
+    if load.untried:
+        parts.append(f"{load.untried} parked until a worker of this template has been asked")
     if load.oldest_ready:
         parts.append(f"the oldest due for {load.oldest_ready:.1f} s")
     if load.arrivals_per_second and load.arrivals_per_second >= 0.05:

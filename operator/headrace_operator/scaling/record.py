@@ -11,12 +11,16 @@ from headrace_operator.scaling.history import History
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """``cold_starts``: seconds that the last Pods took to become ready, oldest first."""
+    """``cold_starts``: seconds that the last Pods took to become ready, oldest first.
+
+    ``tried``: names the template whose Pods have last been ready, so that they took out what they know of parked jobs.
+    """
 
     history: History = History()
     arrivals: Arrivals = Arrivals()
     service: Service = Service()
     cold_starts: tuple[float, ...] = ()
+    tried: str = ""
 
     def to_json(self) -> str:
         """Return it as text."""

@@ -11,16 +11,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """A worker Pod that is not stopping. ``ready``: it has started; one that has not can go at once.
+    """A worker Pod that is not stopping. ``started``: it may have taken jobs; one that has not can go at once.
 
-    ``in_flight``: jobs that it runs or holds, None if it tells nothing. ``retired``: it was told to take no more.
-    ``created``: when, as any number that grows.
+    ``in_flight``: jobs that it holds, as far as is known. ``retired``: it was told to take no more. ``quiet``: it said,
+    after it had learnt of that, that it holds none. ``created``: when, as any number that grows.
     """
 
     name: str
-    ready: bool = True
-    in_flight: int | None = 0
+    started: bool = True
+    in_flight: int = 0
     retired: bool = False
+    quiet: bool = False
     created: float = 0.0
 
 
@@ -41,9 +42,9 @@ def leaving(workers: Iterable[Worker], taking: int) -> Leaving:
     chosen = alive[: max(0, len(alive) - taking)]
     return Leaving(
         tuple(worker.name for worker in chosen),
-        tuple(worker.name for worker in chosen if not worker.ready or not worker.in_flight),
+        tuple(worker.name for worker in chosen if not worker.started or (worker.retired and worker.quiet)),
     )
 
 
 def _order(worker: Worker) -> tuple[bool, bool, int, float, str]:
-    return (worker.ready, not worker.retired, worker.in_flight or 0, -worker.created, worker.name)
+    return (worker.started, not worker.retired, worker.in_flight, -worker.created, worker.name)

@@ -46,7 +46,7 @@ class Headrace:
         """Begin to look."""
         self._world = world
         if world.most_in_flight < math.inf:
-            self.rules = replace(self.rules, in_flight_per_partition=int(world.most_in_flight))
+            self.rules = replace(self.rules, max_in_flight=int(world.most_in_flight))
         world.every(self.looks, self._tick)
         world.on_wake = self._woken
 
@@ -121,7 +121,7 @@ class Headrace:
         pods = {str(number): pod for number, pod in enumerate(world.alive)}
         left = leaving(
             (
-                Worker(name, pod.state == "ready", len(pod.running), pod.retired, pod.created)
+                Worker(name, pod.state == "ready", len(pod.running), pod.retired, not pod.running, pod.created)
                 for name, pod in pods.items()
             ),
             taking,

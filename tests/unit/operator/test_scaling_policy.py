@@ -44,7 +44,7 @@ loads = st.builds(
     arrivals_per_second=seconds,
     arrived=st.booleans(),
     service=seconds,
-    partitions=st.integers(0, 64),
+    untried=st.integers(0, 5),
 )
 sound_loads = st.builds(
     Load,
@@ -57,7 +57,7 @@ sound_loads = st.builds(
     arrivals_per_second=st.floats(0, 10_000),
     arrived=st.booleans(),
     service=st.floats(0.001, 1_000),
-    partitions=st.integers(1, 64),
+    untried=st.integers(0, 5),
 )
 rules_of_any_mode = st.builds(
     lambda low, more, **rest: Rules(min_replicas=low, max_replicas=max(1, low + more), **rest),
@@ -71,7 +71,7 @@ rules_of_any_mode = st.builds(
     fallback_replicas=st.integers(0, 200),
     held=st.booleans(),
     rate_per_second=st.one_of(st.none(), st.floats(0.01, 1000)),
-    in_flight_per_partition=st.one_of(st.none(), st.integers(1, 50)),
+    max_in_flight=st.one_of(st.none(), st.integers(1, 500)),
 )
 rules_of_backlog = rules_of_any_mode.map(lambda rules: replace(rules, mode="Backlog"))
 any_pods = st.builds(
@@ -244,6 +244,11 @@ def test_QC7_what_is_due_soon_counts_before_it_is_ready() -> None:
     assert decided(load(0, due_in_cold_start=1), pods(0)).replicas == 1
 
 
+def test_E3_parked_jobs_raise_one_worker_when_there_is_a_template_that_was_not_tried() -> None:
+    assert decided(load(0, untried=300), pods(0)).replicas == 1
+    assert decided(load(0, untried=0), pods(0)).replicas == 0
+
+
 def test_QC7_what_is_to_be_kept_warm_for_keeps_one() -> None:
     decision = decided(load(0, due_in_warm=1), pods(1))
     assert (decision.replicas, decision.wanted) == (1, 1)
@@ -269,12 +274,10 @@ def test_O15_pods_that_are_pending_were_asked_for_and_count() -> None:
 
 
 def test_O16_five_partitions_of_one_job_each_never_get_a_sixth() -> None:
-    rules = Rules(max_replicas=50, in_flight_per_partition=1)
-    decision = decided(load(10_000, partitions=5, service=10.0), pods(1), rules)
+    rules = Rules(max_replicas=50, max_in_flight=5)
+    decision = decided(load(10_000, service=10.0), pods(1), rules)
     assert (decision.replicas, decision.limited_by) == (5, Limit.MAX_IN_FLIGHT)
-    assert decided(load(10_000, partitions=5), pods(1, slots=16), rules).replicas == 1
-    # Two versions that are consumed have the partitions of both.
-    assert decided(load(10_000, partitions=9, service=10.0), pods(1), rules).replicas == 9
+    assert decided(load(10_000), pods(1, slots=16), rules).replicas == 1
 
 
 def test_O17_close_to_the_maximum_is_not_close_enough() -> None:

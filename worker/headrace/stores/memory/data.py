@@ -38,6 +38,7 @@ class StoredStats:
     depths: dict[int, Depth] = field(default_factory=dict)
     seen: dict[int, Growth] = field(default_factory=dict)
     counters: Counter[str] = field(default_factory=Counter)
+    scaling: bytes = b""
 
 
 @dataclass(slots=True)

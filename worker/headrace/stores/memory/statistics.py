@@ -33,7 +33,9 @@ class MemoryStatistics(MemoryAccess):
             if stored is None:
                 return None
             counters = {name: stored.counters[name] for name in COUNTERS}
-            return Statistics(self._data.now(), stored.measured_at, stored.epoch, dict(stored.depths), counters)
+            return Statistics(
+                self._data.now(), stored.measured_at, stored.epoch, dict(stored.depths), counters, stored.scaling
+            )
 
     async def write_stats(
         self, queue: str, expected_at: int, epoch: int, depths: Mapping[int, Depth], growth: Mapping[int, Growth]
@@ -53,6 +55,14 @@ class MemoryStatistics(MemoryAccess):
                     stored.counters[name] += max(0, current - before)
             stored.measured_at = max(self._data.now(), stored.measured_at + 1)
             stored.epoch, stored.depths, stored.seen = epoch, dict(depths), dict(growth)
+            return True
+
+    async def write_scaling(self, queue: str, record: bytes) -> bool:
+        """Store what whoever scales the workers remembers; False if the queue does not exist."""
+        with self._data.lock:
+            if queue not in self._data.topologies:
+                return False
+            self._data.stats.setdefault(queue, StoredStats()).scaling = record
             return True
 
     async def count_work(self, queue: str, counts: Mapping[str, int]) -> bool:

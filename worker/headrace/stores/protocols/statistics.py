@@ -80,7 +80,7 @@ class Statistics:
 
     ``now``: the server's time of the reading; ``measured_at``: when the depths were measured, 0 if they never were;
     ``epoch``: of the topology then. ``counters``: every name of `COUNTERS`. A counter may begin anew at 0 if the data
-    set was lost.
+    set was lost. ``scaling``: what `StatisticsSteps.write_scaling` stored, b"" if nothing.
     """
 
     now: int
@@ -88,6 +88,7 @@ class Statistics:
     epoch: int
     versions: Mapping[int, Depth]
     counters: Mapping[str, int]
+    scaling: bytes = b""
 
     @property
     def age_ms(self) -> int:
@@ -124,6 +125,13 @@ class StatisticsSteps(Protocol):
         False, and nothing changed, if others have been stored since ``expected_at`` (``measured_at`` as read before
         measuring), or the queue does not exist. The total of a counter grows by the difference to the last value of
         its version; one that went back adds nothing.
+        """
+        ...
+
+    async def write_scaling(self, queue: str, record: bytes) -> bool:
+        """Store what whoever scales the workers remembers of the queue; False, and nothing done, if it does not exist.
+
+        The last one counts.
         """
         ...
 

@@ -98,6 +98,7 @@ QUEUE_SCRIPT_KEYS: Final[dict[str, tuple[str, ...]]] = {
     "read_stats": ("stats",),
     "write_stats": ("stats", "topology"),
     "count_work": ("stats", "topology"),
+    "write_scaling": ("stats", "topology"),
     "glance": ("hot", "due"),
     "wake": (WAKES,),
 }

@@ -42,6 +42,7 @@ class RedisStatistics(RedisAccess):
             depths.get("epoch", 0),
             {int(number): _depth(depth) for number, depth in depths.get("versions", {}).items()},
             {name: int(stored.get(name, 0)) for name in COUNTERS},
+            stored.get("scaling", b""),
         )
 
     async def write_stats(
@@ -54,6 +55,10 @@ class RedisStatistics(RedisAccess):
         for number, each in growth.items():
             grown += (number, *each)
         return bool(await self._queue_script("write_stats", queue, expected_at, measured, *grown))
+
+    async def write_scaling(self, queue: str, record: bytes) -> bool:
+        """Store what whoever scales the workers remembers; False if the queue does not exist."""
+        return bool(await self._queue_script("write_scaling", queue, record))
 
     async def count_work(self, queue: str, counts: Mapping[str, int]) -> bool:
         """Add to the counters of workers; False if the queue does not exist."""
