@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
+from headrace.dead_letters import dead_jobs
 from headrace.errors import Fenced, InvalidInput
 from headrace.lifecycle import configure, promote
-from headrace.migration import move_jobs, tidy_arrivals
+from headrace.migration import bury_jobs, drain_action, move_jobs, tidy_arrivals
 from headrace.producer import Producer
-from headrace.settings import QueueSettings
-from headrace.stores.base import Aside, Failure, Fence, Store, Unknown
+from headrace.settings import DrainSettings, QueueSettings
+from headrace.stores.base import Aside, Counts, Failure, Fence, Store, Unknown
 from tests.conformance.actors import Gate, killed_after, standing_before
 from tests.conformance.conftest import Advance, Complete
 from tests.conformance.steps import (
@@ -318,6 +319,48 @@ async def test_a_new_leader_hints_at_what_is_ready(store: Store) -> None:
 
 async def test_an_aside_job_names_itself() -> None:
     assert Aside(b"1a", 2, "ready", 0, "", b"", b"").stored_id == b"a"
+
+
+async def test_a_drain_that_has_timed_out_makes_dead_letters_of_what_waits(store: Store, completed: Complete) -> None:
+    await created(store)
+    await enqueue(store, "parked", "leased")
+    worker = Worker(store)
+    parked, leased = settled(await worker.claim())
+    await store.park(ref(), [Unknown(*parked, "rare")])
+    await enqueue(store, "ready", new("later", -LONG_MS))
+    drain = DrainSettings(timeout_ms=60_000, on_timeout="dead_letter")
+    assert await bury_jobs(store, ref(), drain) == 0  # it does not drain
+    await drained_into(store)
+    assert await bury_jobs(store, ref(), drain, limit=2) == 2
+    assert await bury_jobs(store, ref(), drain) == 1
+    assert await sizes(store) == {"leased": 1, "dead": 3}
+    assert await store.parked_partitions(QUEUE) == {}
+    assert await store.ack(ref(), [leased]) == []
+    await completed(1)
+    dead = [letter.job async for letter in dead_jobs(store, QUEUE) if letter.job]
+    assert {job.id for job in dead} == {"parked", "ready", "later"}
+    assert {job.last_error for job in dead} == {"drain timed out: version 1 drains for 60 s"}
+    assert {job.attempt for job in dead} == {0}
+
+
+@pytest.mark.parametrize(
+    ("drain", "age", "action"),
+    [
+        (DrainSettings(), 10**9, "wait"),
+        (DrainSettings(policy="migrate"), 0, "migrate"),
+        (DrainSettings(timeout_ms=5_000, on_timeout="migrate"), 4_999, "wait"),
+        (DrainSettings(timeout_ms=5_000, on_timeout="migrate"), 5_000, "migrate"),
+        (DrainSettings(timeout_ms=5_000, on_timeout="dead_letter"), 5_000, "dead_letter"),
+        (DrainSettings(timeout_ms=5_000), 5_000, "wait"),
+        (DrainSettings(timeout_ms=5_000, on_timeout="dead_letter"), None, "wait"),
+    ],
+)
+def test_what_becomes_of_waiting_jobs_follows_from_the_settings(
+    drain: DrainSettings, age: int | None, action: str
+) -> None:
+    marked = None if age is None else 1_000_000 - age
+    held = Counts("draining", 1, 0, 0, 0, 0, 0, 0, 0, None, None, marked, 1_000_000)
+    assert drain_action(drain, held) == action
 
 
 async def test_jobs_find_their_partition_in_the_new_version(store: Store) -> None:

@@ -7,11 +7,12 @@ needed are in ``docs/protocol.md``; ``tests/simulation`` checks them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from headrace.ids import decode_id, partition_of
 from headrace.lifecycle import each_partition
-from headrace.stores.base import MAX_ASIDE, Aside, Fence, Store
+from headrace.settings import DrainSettings
+from headrace.stores.base import MAX_ASIDE, Aside, Counts, Fence, Store
 from headrace.topology import PartitionRef, Topology
 
 T = TypeVar("T")
@@ -62,6 +63,26 @@ def _by_target(topology: Topology, jobs: Iterable[Aside]) -> tuple[dict[Partitio
 
 def _in_order(groups: Mapping[PartitionRef, T]) -> list[tuple[PartitionRef, T]]:
     return sorted(groups.items(), key=lambda group: (group[0].version, group[0].partition))
+
+
+def drain_action(drain: DrainSettings, counts: Counts) -> Literal["wait", "migrate", "dead_letter"]:
+    """Return what is to become of the jobs that wait in a draining partition with these counts.
+
+    The time-out begins when the partition was marked.
+    """
+    if drain.policy == "migrate":
+        return "migrate"
+    if drain.timeout_ms is None or counts.marked_at is None or counts.now - counts.marked_at < drain.timeout_ms:
+        return "wait"
+    return drain.on_timeout
+
+
+async def bury_jobs(store: Store, source: PartitionRef, drain: DrainSettings, *, limit: int = MAX_ASIDE) -> int:
+    """Make at most ``limit`` (<= 100) waiting jobs of a partition whose drain has timed out dead letters; how many."""
+    seconds = (drain.timeout_ms or 0) / 1000
+    return await store.bury_waiting(
+        source, f"drain timed out: version {source.version} drains for {seconds:g} s", limit
+    )
 
 
 async def tidy_arrivals(store: Store, ref: PartitionRef, fence: Fence, *, limit: int = 100) -> int:

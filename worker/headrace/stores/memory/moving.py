@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace.stores.bounds import check_aside, check_page
+from headrace.stores.bounds import MAX_ASIDE, check_aside, check_page
 from headrace.stores.memory.access import MemoryAccess
 from headrace.stores.memory.partition import Partition
 from headrace.stores.protocols.moving import Aside, Fence
@@ -33,7 +33,12 @@ class MemoryMoving(MemoryAccess):
         check_aside(limit)
         with self._data.lock:
             partition = self._obeying(ref, fence)
-            return partition.set_aside(to, limit) if partition else []
+            if partition is None:
+                return []
+            aside = partition.set_aside(to, limit)
+            if not partition.parked():
+                self._data.queue(ref.queue).parked.pop(ref, None)
+            return aside
 
     async def adopt(
         self, ref: PartitionRef, partitions: int, fence: Fence, source: PartitionRef, jobs: Sequence[Aside]
@@ -49,6 +54,18 @@ class MemoryMoving(MemoryAccess):
                 self._data.queue(ref.queue).parked[ref] = now
             self._hint_news(ref, partition, now)
             return adopted
+
+    async def bury_waiting(self, ref: PartitionRef, reason: str, limit: int = MAX_ASIDE) -> int:
+        """Make waiting jobs of a draining partition dead letters; the number of them."""
+        check_aside(limit)
+        with self._data.lock:
+            partition = self._data.partitions.get(ref)
+            if partition is None:
+                return 0
+            dead = partition.bury_waiting(reason, limit, self._data.now())
+            if not partition.parked():
+                self._data.queue(ref.queue).parked.pop(ref, None)
+            return dead
 
     async def retarget(self, ref: PartitionRef, fence: Fence, ids: Sequence[bytes], to: int) -> None:
         """Let jobs set aside move to a newer version."""

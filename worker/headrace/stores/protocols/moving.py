@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, NamedTuple, Protocol
 
+from headrace.stores.bounds import MAX_ASIDE
 from headrace.topology import PartitionRef
 
 Place = Literal["ready", "suspect", "alone", "scheduled", "retry", "parked"]
@@ -65,6 +66,13 @@ class MovingSteps(Protocol):
         """Insert jobs that are set aside in ``source``, unless they have been; whether each one is or was here.
 
         Refused unless the partition is active and its version has ``partitions`` partitions. Raises Fenced.
+        """
+        ...
+
+    async def bury_waiting(self, ref: PartitionRef, reason: str, limit: int = MAX_ASIDE) -> int:
+        """Make at most ``limit`` (<= 100) waiting jobs of a draining partition dead letters; the number of them.
+
+        It costs them no attempt. Needs no leader: it is one step of one partition.
         """
         ...
 

@@ -55,6 +55,9 @@ SCRIPT_KEYS: Final[dict[str, tuple[str, ...]]] = {
     "adopt": (
         "meta", "r0", "r1", "r2", "scheduled", "retry", "jobs", "mut", "park", "arrived", "suspects", "alone",
     ),
+    "bury_waiting": (
+        "meta", "r0", "r1", "r2", "scheduled", "retry", "jobs", "mut", "park", "dead", "letters", "suspects", "alone",
+    ),
     "retarget": ("meta", "moving"),
     "let_go": ("meta", "jobs", "mut", "moving"),
     "forget_arrived": ("meta", "arrived"),
@@ -80,6 +83,8 @@ HINT_KEYS: Final[dict[str, tuple[str, ...]]] = {
     "unpark": ("hot", "due", "parked"),
     "adopt": ("hot", "due", "parked", WAKES),
     "bury_parked": ("parked",),
+    "bury_waiting": ("parked",),
+    "set_aside": ("parked",),
     "remove": ("hot", "due", "parked"),
     **dict.fromkeys(HINTED, ("hot", "due")),
 }

@@ -9,7 +9,7 @@ import msgpack
 
 from headrace.errors import Fenced
 from headrace.redis.client import Argument
-from headrace.stores.bounds import check_aside, check_page
+from headrace.stores.bounds import MAX_ASIDE, check_aside, check_page
 from headrace.stores.protocols.moving import Aside, Fence
 from headrace.stores.redis.access import RedisAccess, pack
 from headrace.stores.redis.keys import labelled
@@ -36,7 +36,9 @@ class RedisMoving(RedisAccess):
     async def set_aside(self, ref: PartitionRef, fence: Fence, to: int, limit: int) -> list[Aside]:
         """Set waiting jobs of a draining partition aside; all that are aside."""
         check_aside(limit)
-        (packed,) = await self._led("set_aside", ref, fence, *fence, to, limit)
+        packed, parked = await self._led("set_aside", ref, fence, *fence, to, limit, ref.label)
+        if self._hints is not None and not parked:
+            await self._hints.unparked(ref)
         if not packed:
             return []
         flat = iter(msgpack.unpackb(packed, raw=True, strict_map_key=False))
@@ -60,6 +62,14 @@ class RedisMoving(RedisAccess):
         if roused:
             await self._wake(ref.queue)
         return list(map(bool, adopted))
+
+    async def bury_waiting(self, ref: PartitionRef, reason: str, limit: int = MAX_ASIDE) -> int:
+        """Make waiting jobs of a draining partition dead letters; the number of them."""
+        check_aside(limit)
+        dead, parked = await self._run("bury_waiting", ref, ref.label, reason, limit)
+        if self._hints is not None and not parked:
+            await self._hints.unparked(ref)
+        return int(dead)
 
     async def retarget(self, ref: PartitionRef, fence: Fence, ids: Sequence[bytes], to: int) -> None:
         """Let jobs set aside move to a newer version."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import islice
 
 from headrace.errors import Fenced
 from headrace.stores.bounds import MAX_CLAIM_BYTES
@@ -40,6 +41,18 @@ class MovingRules(Contents):
             aside.append(job := self._aside(move))
             size += len(job.record) + len(job.changes)
         return aside
+
+    def bury_waiting(self, reason: str, limit: int, now: int) -> int:
+        """Make waiting jobs dead letters, if the partition drains; the number of them."""
+        if self.state != "draining":
+            return 0
+        jobs = list(islice(self._waiting_jobs(0), limit))
+        for move in jobs:
+            changes = self._changes.setdefault(move.key[1:], Changes())
+            changes.suspicion = 0
+            self._note(changes, "drain timed out", now, b"", reason)
+            self._bury(move.key, now)
+        return len(jobs)
 
     def _waiting_jobs(self, to: int) -> Iterable[Move]:
         """Take out one waiting job after the other."""

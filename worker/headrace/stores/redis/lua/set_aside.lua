@@ -1,19 +1,23 @@
 -- SET_ASIDE: waiting jobs of a draining partition are taken out of their indexes, to move to another version.
 --
 -- KEYS  1 meta hash, 2-4 ready lists of lanes 0-2, 5 scheduled zset, 6 retry zset, 7 jobs hash, 8 mut hash, 9 park zset,
---       10 moving hash, 11 suspects list, 12 alone list
--- ARGV  1 epoch, 2 nonce, 3 incarnation of the leader, 4 version that they move to, 5 jobs to be aside at most, 100 at most
--- Returns {'ok', msgpack [key, version it moves to, place, at ms, type, record, changes or '', ...]} of all that are aside
+--       10 moving hash, 11 suspects list, 12 alone list; standalone form also: 13 parked zset of the queue
+-- ARGV  1 epoch, 2 nonce, 3 incarnation of the leader, 4 version that they move to, 5 jobs to be aside at most, 100 at most,
+--       6 label "version:partition"
+-- Returns {'ok', msgpack [key, version it moves to, place, at ms, type, record, changes or '', ...] of all that are aside,
+--          jobs are parked (0/1)}
 --         {'fenced', epoch of a newer leader} and nothing was changed
 --         About 2 MiB of records at most; fewer jobs are aside then.
 -- Cost  O(jobs log n). Called by headrace.migration.
-local META, R0, R1, R2, SCHEDULED, RETRY, JOBS, MUT, PARK, MOVING, SUSPECTS, ALONE = unpack(KEYS)
+local META, R0, R1, R2, SCHEDULED, RETRY, JOBS, MUT, PARK, MOVING, SUSPECTS, ALONE = unpack(KEYS, 1, 12)
+local PARKED, LABEL = KEYS[13], ARGV[6]
 --@include incarnation
 --@include fence
+--@include waiting_jobs
 
 local newer = newer_leader(ARGV[1], ARGV[2], ARGV[3])
 if newer then return {'fenced', newer} end
-if redis.call('HGET', META, 's') ~= 'D' then return {'ok', ''} end
+if redis.call('HGET', META, 's') ~= 'D' then return {'ok', '', 1} end
 local limit, size, jobs, number = math.min(tonumber(ARGV[5]), 100), 0, {}, 0
 
 local function add(id, facts)
@@ -34,32 +38,7 @@ local function move(id, place, at, kind, lane)
   redis.call('HSET', MOVING, id, cmsgpack.pack(facts))
   add(id, facts)
 end
-for n, list in ipairs({ALONE, SUSPECTS}) do
-  while not full() do
-    local key = redis.call('LPOP', list)
-    if not key then break end
-    move(string.sub(key, 2), n == 1 and 'alone' or 'suspect', 0, '', string.sub(key, 1, 1))
-  end
-end
-for n, list in ipairs({R0, R1, R2}) do
-  while not full() do
-    local id = redis.call('LPOP', list)
-    if not id then break end
-    move(id, 'ready', 0, '', tostring(n - 1))
-  end
-end
-for n, waiting in ipairs({RETRY, SCHEDULED}) do
-  while not full() do
-    local first = redis.call('ZPOPMIN', waiting)
-    if #first == 0 then break end
-    local key, at = first[1], tonumber(first[2])
-    move(string.sub(key, 2), n == 1 and 'retry' or 'scheduled', at, '', string.sub(key, 1, 1))
-  end
-end
-while not full() do
-  local first = redis.call('ZPOPMIN', PARK)
-  if #first == 0 then break end
-  local kind, key = string.match(first[1], '^(%Z*)%z(.*)$')
-  move(string.sub(key, 2), 'parked', 0, kind, string.sub(key, 1, 1))
-end
-return {'ok', number > 0 and cmsgpack.pack(jobs) or ''}
+take_waiting(full, move)
+local left = redis.call('EXISTS', PARK)
+if PARKED and left == 0 then redis.call('ZREM', PARKED, LABEL) end
+return {'ok', number > 0 and cmsgpack.pack(jobs) or '', left}
