@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import replace
 
-from headrace import lifecycle
+from headrace import lifecycle, migration
 from headrace.deletion import delete_queue
 from headrace.errors import (
     NotDrained,
@@ -132,6 +132,10 @@ class Applier:
                 memory.settled_epoch = promoted.epoch
             case steps.CloseDrained(topology=topology, version=version):
                 await lifecycle.close_drained(store, topology, version)
+            case steps.BuryWaiting(topology=topology, version=version):
+                for ref in topology.refs(version):
+                    while await migration.bury_jobs(store, ref, topology.settings.drain):
+                        pass
             case steps.Complete(version=version):
                 await _complete(store, name, version, memory)
             case steps.RemoveQueue(topology=topology, with_jobs=with_jobs):

@@ -52,6 +52,7 @@ class Reason(StrEnum):
     TOO_MANY_DRAINING = "TooManyDraining"
     NO_WORKERS = "NoWorkers"
     JOBS_PARKED = "JobsParked"
+    DRAIN_TIMED_OUT = "DrainTimedOut"
     WORKERS_CONFLICT = "WorkersConflict"
     INVALID_WORKERS = "InvalidWorkers"
     INVALID_POD_TEMPLATE = "InvalidPodTemplate"

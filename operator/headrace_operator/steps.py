@@ -88,6 +88,14 @@ class CloseDrained(Step):
 
 
 @dataclass(frozen=True, slots=True)
+class BuryWaiting(Step):
+    """Make dead letters of the jobs that wait in a version whose drain has timed out."""
+
+    topology: Topology
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
 class Complete(Step):
     """Prove that a version is drained, and remove it."""
 

@@ -11,6 +11,7 @@ from headrace.retry import RetryPolicy, Strategy
 from headrace.settings import DEFAULT_CRASH_LIMIT, QueueSettings
 from headrace.topology import MAX_PARTITIONS, MAX_VERSION
 from headrace_operator.api.base import NAME_PATTERN, ApiModel, Name, rules
+from headrace_operator.api.drain_spec import Drain
 from headrace_operator.api.retention_spec import RetentionSpec
 from headrace_operator.api.scaling_spec import Scaling
 from headrace_operator.api.workers_spec import Workers
@@ -180,6 +181,9 @@ class QueueSpec(ApiModel):
         description="Auto: a new version is promoted as soon as it is provisioned. Manual: it waits for the annotation "
         'headrace.dev/promote: "<version>". The first version of a queue is promoted at once.',
     )
+    drain: Drain = Field(
+        default=Drain(), description="What becomes of the jobs of older versions. Live: a change needs no restart."
+    )
     max_draining_versions: int = Field(
         4, ge=1, le=64, description="Promotion waits while it would leave more versions than this draining."
     )
@@ -261,6 +265,7 @@ class QueueSpec(ApiModel):
             timeout_ms=self.timeout_seconds * 1000,
             lease_ms=self.lease_seconds * 1000,
             crash_limit=self.retry.crash_limit,
+            drain=self.drain.settings(),
             stop="hold" if self.paused else _STOP[self.stop_policy],
             rate_per_second=self.limits.rate_per_second,
             max_in_flight=self.limits.max_in_flight,

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from headrace.lifecycle import undrained_reason
+from headrace.migration import drain_action
 from headrace.stores.base import Counts
 from headrace.topology import Topology
 from headrace_operator.observed import Backend
 from headrace_operator.planning.parked import unknown_types
-from headrace_operator.reasons import Finding, Reason, normal
-from headrace_operator.steps import CloseDrained, Complete, Settle, Step
+from headrace_operator.reasons import Finding, Reason, normal, warning
+from headrace_operator.steps import BuryWaiting, CloseDrained, Complete, Settle, Step
 
 
 def drain(backend: Backend, topology: Topology) -> tuple[list[Step], Finding | None]:
@@ -28,6 +29,14 @@ def drain(backend: Backend, topology: Topology) -> tuple[list[Step], Finding | N
             continue
         if any(count.state == "draining" and count.live == 0 for count in counts.values()):
             steps.append(CloseDrained(topology, version))
+            continue
+        drain = topology.settings.drain
+        late = sum(count.waiting for count in counts.values() if drain_action(drain, count) == "dead_letter")
+        if late:
+            told = warning(
+                Reason.DRAIN_TIMED_OUT, f"v{version} did not drain in time: {late} jobs are dead letters now"
+            )
+            steps.append(BuryWaiting(topology, version, event=told))
             continue
         waiting = undrained_reason(counts)
         if waiting is None:
@@ -55,6 +64,9 @@ def next_look_ms(backend: Backend) -> int | None:
     soonest = 30_000
     for version in topology.older:
         for count in backend.counts.get(version, {}).values():
+            if topology.settings.drain.timeout_ms and count.waiting and count.marked_at is not None:
+                left = count.marked_at + topology.settings.drain.timeout_ms - count.now
+                soonest = min(soonest, max(1_500, left))
             if count.live - count.scheduled - count.retry - count.parked > 0 or count.state == "active":
                 return 1_500
             if count.parked:

@@ -53,6 +53,8 @@ REFUSED_AT_CREATION: list[tuple[str, dict[str, Any], list[str]]] = [
     ("rate", {"limits": {"ratePerSecond": 0}}, ["spec.limits.ratePerSecond", "greater than 0"]),
     ("in flight", {"limits": {"maxInFlight": 0}}, ["spec.limits.maxInFlight", "greater than or equal to 1"]),
     ("crash limit", {"retry": {"crashLimit": 0}}, ["spec.retry.crashLimit", "greater than or equal to 1"]),
+    ("strict drain", {"drain": {"order": "Strict"}}, ["spec.drain", "set drain.policy to Migrate"]),
+    ("drain outcome", {"drain": {"onTimeout": "Migrate"}}, ["spec.drain", "set drain.timeoutSeconds"]),
     ("promotion", {"promotion": "Maybe"}, ["spec.promotion", "Auto"]),
     ("deletion policy", {"deletionPolicy": "Keep"}, ["spec.deletionPolicy", "Retain"]),
     ("deletion time", {"drain": {"deletionTimeoutSeconds": 0}}, ["spec.drain.deletionTimeoutSeconds"]),

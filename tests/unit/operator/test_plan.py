@@ -11,7 +11,7 @@ from headrace_operator.api.names import ACCEPT_BACKEND, PROMOTE, TAKE_OVER
 from headrace_operator.api.queue_status import QueueStatus
 from headrace_operator.observed import ConnectionProblem, QueueObject
 from headrace_operator.planning import Plan, plan
-from headrace_operator.reasons import Finding, Reason
+from headrace_operator.reasons import Event, Finding, Reason
 from tests.unit.operator.scene import (
     MARKER,
     OWNER,
@@ -149,6 +149,25 @@ def test_older_versions_are_closed_then_completed() -> None:
     assert planned.draining.reason is Reason.CLIENTS_MAY_RETRY
     assert steps_for(state="closed", marked_at=900_000)[0][0] == "Complete"
     assert steps_for(state="closed", dead=1)[0][0] == "Complete"  # which moves them
+
+
+def test_a_drain_that_times_out_ends_as_its_settings_say() -> None:
+    spec = queue(2, 8, drain={"timeoutSeconds": 60, "onTimeout": "DeadLetter"})
+    topology = replace(V2_OVER_V1, settings=spec.spec.settings())
+    objects = (queue_version(1, phase="Draining"), queue_version(2, 8))
+
+    def planned(marked_at: int) -> Plan:
+        held = filled(topology, v1=counts("draining", scheduled=1, next_due_at=9_000_000, marked_at=marked_at))
+        return plan(observed(spec, backend(topology, counts=held), *objects))
+
+    early = planned(marked_at=950_000)
+    assert "BuryWaiting" not in kinds(early)
+    assert early.look_ms == 10_000
+    late = planned(marked_at=940_000)
+    (bury,) = [step for step in late.steps if isinstance(step, steps.BuryWaiting)]
+    assert bury.event == Event(
+        "Warning", Reason.DRAIN_TIMED_OUT, "v1 did not drain in time: 4 jobs are dead letters now"
+    )
 
 
 def test_a_version_whose_jobs_are_due_later_is_looked_at_later() -> None:

@@ -32,6 +32,11 @@ class Counts(NamedTuple):
         """Jobs that keep a version from draining (everything but dead letters)."""
         return self.ready + self.scheduled + self.retry + self.leased + self.parked + self.moving + self.arrived
 
+    @property
+    def waiting(self) -> int:
+        """Jobs that neither run nor are on their way to another version."""
+        return self.ready + self.scheduled + self.retry + self.parked
+
     def nonempty(self) -> dict[str, int]:
         """Return the sizes that are not zero, by state name."""
         names = ("ready", "scheduled", "retry", "leased", "parked", "moving", "arrived", "dead")
