@@ -153,6 +153,7 @@ def test_older_versions_are_closed_then_completed() -> None:
 
 def test_a_drain_that_times_out_ends_as_its_settings_say() -> None:
     spec = queue(2, 8, drain={"timeoutSeconds": 60, "onTimeout": "DeadLetter"})
+    assert spec.spec is not None
     topology = replace(V2_OVER_V1, settings=spec.spec.settings())
     objects = (queue_version(1, phase="Draining"), queue_version(2, 8))
 
