@@ -1,4 +1,4 @@
-"""Queue.spec.drain: what becomes of the jobs of versions that were promoted over."""
+"""Queue.spec.drain: what becomes of the jobs of versions that were promoted over, and of a Queue that is deleted."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ON_TIMEOUT = "drain.onTimeout needs a time; set drain.timeoutSeconds, or drain.o
 
 
 class Drain(ApiModel):
-    """What becomes of the jobs of versions that were promoted over. Nothing is ever dropped silently."""
+    """What becomes of the jobs of what ends. Nothing is ever dropped silently."""
 
     model_config = ConfigDict(
         json_schema_extra=rules(
@@ -47,6 +47,15 @@ class Drain(ApiModel):
         "Wait",
         description="What happens then to the jobs that wait. Wait: nothing. Migrate: they move to the active version. "
         "DeadLetter: they become dead letters. Jobs that run are left alone.",
+    )
+
+    deletion_timeout_seconds: int = Field(
+        3600,
+        ge=1,
+        le=30 * 24 * 3600,
+        description="With deletionPolicy Drain: when jobs are left, or Redis has not answered, for so long after the "
+        "Queue was deleted, they stay in Redis as with Retain, and an Event says so. With Delete: likewise when Redis "
+        "does not answer.",
     )
 
     @model_validator(mode="after")

@@ -124,19 +124,6 @@ class Limits(ApiModel):
     )
 
 
-class Drain(ApiModel):
-    """How the jobs of what ends are worked off."""
-
-    deletion_timeout_seconds: int = Field(
-        3600,
-        ge=1,
-        le=30 * DAY_MS // 1000,
-        description="With deletionPolicy Drain: when jobs are left, or Redis has not answered, for so long after the "
-        "Queue was deleted, they stay in Redis as with Retain, and an Event says so. With Delete: likewise when Redis "
-        "does not answer.",
-    )
-
-
 class QueueSpec(ApiModel):
     """What a user wants of a queue."""
 
@@ -182,7 +169,7 @@ class QueueSpec(ApiModel):
         'headrace.dev/promote: "<version>". The first version of a queue is promoted at once.',
     )
     drain: Drain = Field(
-        default=Drain(), description="What becomes of the jobs of older versions. Live: a change needs no restart."
+        default=Drain(), description="What becomes of the jobs of what ends. Live: a change needs no restart."
     )
     max_draining_versions: int = Field(
         4, ge=1, le=64, description="Promotion waits while it would leave more versions than this draining."
@@ -211,7 +198,6 @@ class QueueSpec(ApiModel):
         "then the queue is removed from Redis. Delete: the queue is removed from Redis at once; while it holds jobs "
         'only with the annotation headrace.dev/confirm-delete: "<uid of the Queue>".',
     )
-    drain: Drain = Field(default=Drain(), description="How the jobs of what ends are worked off.")
     retry: Retry = Field(default=Retry(), description="When a failed job runs again. Live: a change needs no restart.")
     retention: RetentionSpec | None = Field(
         None,
