@@ -14,7 +14,7 @@ LAYERS = (
     ("redis",),
     ("stores",),
     ("job_spec", "lifecycle", "migration", "statistics", "rotation", "connection"),
-    ("pending", "placement", "producer"),
+    ("inquiry", "waiting", "pending", "placement", "producer"),
     ("sync_producer", "dead_letters", "parked_jobs", "deletion"),
     ("leadership",),
     ("worker", "telemetry"),

@@ -10,6 +10,7 @@ from headrace.errors import (
     HeadraceError,
     InvalidInput,
     InvalidPayload,
+    JobFailed,
     NotDrained,
     OutcomeUnknown,
     PayloadTooLarge,
@@ -18,6 +19,8 @@ from headrace.errors import (
     QueueFull,
     QueueHeld,
     RaisedInProcess,
+    ResultNotKept,
+    RetentionOff,
     StoreFull,
     StoreUnavailable,
     TopologyConflict,
@@ -27,12 +30,14 @@ from headrace.errors import (
     UnsupportedServer,
     VersionActive,
     VersionNotHigher,
+    WaitTimeout,
 )
 from headrace.job import HistoryEntry, Job
+from headrace.job_status import JobStatus
 from headrace.leader_term import LeaderTerm
 from headrace.producer import Enqueued, JobSpec, Producer
 from headrace.retry import RetryPolicy
-from headrace.settings import QueueSettings
+from headrace.settings import QueueSettings, Retention
 from headrace.stores import Store, open_store
 from headrace.sync_producer import SyncProducer
 from headrace.worker import Metrics, Worker, WorkerSettings
@@ -52,7 +57,9 @@ __all__ = [
     "InvalidInput",
     "InvalidPayload",
     "Job",
+    "JobFailed",
     "JobSpec",
+    "JobStatus",
     "LeaderTerm",
     "Metrics",
     "Middleware",
@@ -66,6 +73,9 @@ __all__ = [
     "QueueHeld",
     "QueueSettings",
     "RaisedInProcess",
+    "ResultNotKept",
+    "Retention",
+    "RetentionOff",
     "Retry",
     "RetryPolicy",
     "Snooze",
@@ -80,6 +90,7 @@ __all__ = [
     "UnsupportedServer",
     "VersionActive",
     "VersionNotHigher",
+    "WaitTimeout",
     "Worker",
     "WorkerSettings",
     "current_run",

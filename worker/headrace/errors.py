@@ -6,10 +6,12 @@ No message ever contains a credential: connection errors name host and port only
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from headrace.job_status import JobStatus
     from headrace.topology import Topology
 
 
@@ -262,6 +264,45 @@ class OutcomeUnknown(HeadraceError):
 
     The job may or may not be in the queue. Enqueueing it again under the same id is safe while it is live.
     """
+
+
+class RetentionOff(HeadraceError):
+    """The queue keeps no finished jobs, so that nobody could tell when one has succeeded."""
+
+    def __init__(self, queue: str) -> None:
+        super().__init__(
+            f"queue {queue!r} keeps no finished jobs, so none can be waited for; set spec.retention of its Queue "
+            "(or QueueSettings.retention), `{}` for the defaults"
+        )
+        self.queue = queue
+
+
+class WaitTimeout(HeadraceError, TimeoutError):
+    """The time to wait is over. ``statuses``: the last status of each job; ``live``: of a queue, how many are left."""
+
+    def __init__(self, queue: str, statuses: Mapping[str, JobStatus], *, live: int | None = None) -> None:
+        states = Counter(status.state for status in statuses.values())
+        seen = ", ".join(f"{number} {state}" for state, number in states.most_common()) or "nothing was seen"
+        if live is not None:
+            seen = f"{live} job(s) left" if live >= 0 else "the store did not answer"
+        super().__init__(f"queue {queue!r}: waited in vain ({seen}); wait longer, or see `headrace status {queue}`")
+        self.queue = queue
+        self.statuses = dict(statuses)
+        self.live = live
+
+
+class JobFailed(HeadraceError):
+    """The job that was waited for is dead, or unknown: it has no result. ``status``: what is known of it."""
+
+    def __init__(self, queue: str, status: JobStatus) -> None:
+        told = (
+            f"is dead after {status.attempt} failed run(s): {status.error}"
+            if status.state == "dead"
+            else ("is unknown: it never was there, or ended so long ago that nothing is kept of it")
+        )
+        super().__init__(f"queue {queue!r}: job {status.id} {told}")
+        self.queue = queue
+        self.status = status
 
 
 class ResultNotKept(HeadraceError):

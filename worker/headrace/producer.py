@@ -8,19 +8,23 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import aclosing
 from datetime import datetime, timedelta
 from typing import Any
 
 from headrace.envelope import MAX_PAYLOAD_BYTES, body_priority, record_body
-from headrace.errors import HeadraceError, InvalidInput, OutcomeUnknown
+from headrace.errors import HeadraceError, InvalidInput, JobFailed, OutcomeUnknown
 from headrace.ids import encode_id
+from headrace.inquiry import Inquiry
 from headrace.job_spec import JobSpec, Priority, lane, pack, pack_all, pack_each
+from headrace.job_status import JobStatus, State
 from headrace.lifecycle import CLIENT_RETRY_MS
 from headrace.pending import Enqueued, Pending
 from headrace.placement import Placement
 from headrace.stores.base import NewJob, Store
 from headrace.topology import check_queue_name
+from headrace.waiting import DEFAULT_TIMEOUT, Pace, Waiter
 
 __all__ = ["Enqueued", "JobSpec", "Producer"]
 
@@ -132,6 +136,68 @@ class Producer:
         self._check_open()
         await self._place(queue, [job])
         return _results([job])[0]
+
+    async def status(self, queue: str, id: str) -> JobStatus:
+        """Return where a job is: scheduled, ready, leased, retry_wait, parked, dead, succeeded or unknown.
+
+        Without the queue's ``retention``, nothing is kept of a job that succeeded: it is unknown then. Raises
+        InvalidInput, UnknownQueue or StoreUnavailable.
+        """
+        return (await self.statuses(queue, [id]))[id]
+
+    async def statuses(self, queue: str, ids: Iterable[str]) -> dict[str, JobStatus]:
+        """Return where each of many jobs is; see `status`."""
+        self._check_open()
+        return await Inquiry(self._store, check_queue_name(queue)).look(ids)
+
+    async def wait(
+        self,
+        queue: str,
+        ids: Iterable[str],
+        *,
+        status: State | None = None,
+        timeout: float | None = DEFAULT_TIMEOUT,
+    ) -> dict[str, JobStatus]:
+        """Wait until each job has ended (succeeded, dead or unknown); the status of each.
+
+        With ``status``, until each was seen in that state, or has ended. ``timeout``: seconds (default 60), None for no
+        limit. Jobs are looked for again and again, at most once a second while nothing changes; a store that does not
+        answer is waited for. Raises WaitTimeout, which holds what was seen; RetentionOff if the queue keeps no finished
+        jobs; InvalidInput, UnknownQueue or AccessDenied.
+        """
+        self._check_open()
+        return await Waiter(self._store, queue, self._check_open).until(list(ids), status, Pace(timeout))
+
+    async def watch(
+        self, queue: str, ids: Iterable[str], *, timeout: float | None = DEFAULT_TIMEOUT
+    ) -> AsyncIterator[JobStatus]:
+        """Yield the status of each job, and each change of it that is seen, until all have ended. Errors as in `wait`.
+
+        A job may pass through a state between two looks, which are at most a second apart.
+        """
+        self._check_open()
+        async with aclosing(Waiter(self._store, queue, self._check_open).changes(ids, Pace(timeout))) as changes:
+            async for change in changes:
+                yield change
+
+    async def wait_until_empty(self, queue: str, *, timeout: float | None = DEFAULT_TIMEOUT) -> None:
+        """Wait until the queue holds no live job: none waits, runs, is parked or is to be retried.
+
+        Needs no retention. Raises WaitTimeout (``live``: how many are left), UnknownQueue or AccessDenied.
+        """
+        self._check_open()
+        await Waiter(self._store, queue, self._check_open).until_empty(Pace(timeout))
+
+    async def result(self, queue: str, id: str, *, timeout: float | None = DEFAULT_TIMEOUT) -> Any:
+        """Wait until a job has ended, and return what its handler returned (None if nothing).
+
+        Raises JobFailed if it is dead or unknown, ResultNotKept if its result was too large or no JSON, and the errors
+        of `wait`.
+        """
+        status = (await self.wait(queue, [id], timeout=timeout))[id]
+        if status.state != "succeeded":
+            raise JobFailed(queue, status)
+        return status.result
 
     async def aclose(self) -> None:
         """Wait for calls under way and close the store; further calls raise HeadraceError. Idempotent."""

@@ -11,9 +11,11 @@ from typing import Any, TypeVar
 
 from headrace.errors import HeadraceError
 from headrace.job_spec import Priority
+from headrace.job_status import JobStatus, State
 from headrace.producer import Enqueued, JobSpec, Producer
 from headrace.stores import open_store
 from headrace.stores.base import Store
+from headrace.waiting import DEFAULT_TIMEOUT
 
 T = TypeVar("T")
 
@@ -72,6 +74,28 @@ class SyncProducer:
     def enqueue_each(self, queue: str, jobs: Iterable[JobSpec]) -> list[Enqueued | HeadraceError]:
         """Put many jobs into ``queue`` and tell of each what became of it; see `Producer.enqueue_each`."""
         return self._run(self._producer.enqueue_each(queue, jobs))
+
+    def status(self, queue: str, id: str) -> JobStatus:
+        """Return where a job is; see `Producer.status`."""
+        return self._run(self._producer.status(queue, id))
+
+    def statuses(self, queue: str, ids: Iterable[str]) -> dict[str, JobStatus]:
+        """Return where each of many jobs is; see `Producer.statuses`."""
+        return self._run(self._producer.statuses(queue, ids))
+
+    def wait(
+        self, queue: str, ids: Iterable[str], *, status: State | None = None, timeout: float | None = DEFAULT_TIMEOUT
+    ) -> dict[str, JobStatus]:
+        """Wait until each job has ended, or was seen in ``status``; see `Producer.wait`."""
+        return self._run(self._producer.wait(queue, ids, status=status, timeout=timeout))
+
+    def wait_until_empty(self, queue: str, *, timeout: float | None = DEFAULT_TIMEOUT) -> None:
+        """Wait until the queue holds no live job; see `Producer.wait_until_empty`."""
+        self._run(self._producer.wait_until_empty(queue, timeout=timeout))
+
+    def result(self, queue: str, id: str, *, timeout: float | None = DEFAULT_TIMEOUT) -> Any:
+        """Wait until a job has ended, and return what its handler returned; see `Producer.result`."""
+        return self._run(self._producer.result(queue, id, timeout=timeout))
 
     def _run(self, call: Coroutine[Any, Any, T]) -> T:
         with self._lock:  # so that `close` knows of every call that was let in

@@ -7,13 +7,13 @@ from typing import Literal, NamedTuple, Protocol
 
 from headrace.topology import PartitionRef
 
-LiveState = Literal["scheduled", "ready", "leased", "retry", "parked", "moving"]
+LiveState = Literal["scheduled", "ready", "leased", "retry", "parked"]
 
 
 class Live(NamedTuple):
     """A live job. ``at``: until when it waits, or is leased, ms; ``worker``: whose lease it is, "" if it is not leased.
 
-    "moving": it is set aside, to be moved to another version.
+    One that is set aside, to be moved to another version, waits as it did before.
     """
 
     state: LiveState

@@ -13,6 +13,10 @@ class InquiryRules(Contents):
         """Say where a job is; None if it is not live."""
         if stored_id not in self._jobs:
             return None
+        if (move := self._moving.get(stored_id)) is not None:
+            if move.place in ("scheduled", "retry"):
+                return Live(move.place, move.at, "")
+            return Live("parked" if move.place == "parked" else "ready", None, "")
         keys = {lane + stored_id for lane in (b"0", b"1", b"2")}
         for key in keys:
             if (lease := self._leases.of(key)) is not None:

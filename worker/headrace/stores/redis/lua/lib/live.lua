@@ -1,5 +1,5 @@
 -- live(id): where a job is, {state, at, token}; nil if its id is not live here. States: scheduled, retry (`at`: until when
--- it waits), leased (`at`: end of its lease), parked, ready; moving: set aside for another version.
+-- it waits), leased (`at`: end of its lease), parked, ready. One that is set aside to be moved waits as it did before.
 local function live(id)
   if redis.call('HEXISTS', JOBS, id) == 0 then return nil end
   local token = redis.call('HGET', LEASE, id)
@@ -15,7 +15,12 @@ local function live(id)
       if at then return {'retry', at, ''} end
     end
   end
-  if redis.call('EXISTS', MOVING) == 1 and redis.call('HEXISTS', MOVING, id) == 1 then return {'moving', -1, ''} end
+  local aside = redis.call('EXISTS', MOVING) == 1 and redis.call('HGET', MOVING, id)
+  if aside then
+    local _, place, at = unpack(cmsgpack.unpack(aside))
+    if place == 'scheduled' or place == 'retry' then return {place, at, ''} end
+    return {place == 'parked' and place or 'ready', -1, ''}
+  end
   if redis.call('EXISTS', PARK) == 1 then
     local record = redis.call('HGET', JOBS, id)
     local lane, length = string.byte(record, 25), string.byte(record, 26)

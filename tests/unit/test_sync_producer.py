@@ -1,0 +1,40 @@
+"""The producer for code without an event loop, beside a worker."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from headrace import App, Context, QueueSettings, Retention, SyncProducer, WaitTimeout, Worker, WorkerSettings
+from headrace.lifecycle import promote
+from headrace.stores.memory import MemoryStore
+
+
+def test_M15_results_are_waited_for_without_an_event_loop() -> None:
+    app = App()
+
+    @app.handler("add")
+    async def add(ctx: Context, numbers: list[int]) -> int:
+        return sum(numbers)
+
+    store = MemoryStore()
+    asyncio.run(promote(store, "sums", 1, 2, settings=QueueSettings(retention=Retention())))
+    with SyncProducer(store.clone()) as producer:
+        producer.enqueue("sums", "add", [1, 2], id="a")
+        assert producer.status("sums", "a").state == "ready"
+
+        async def work() -> None:
+            worker = Worker(app, store, WorkerSettings(queues=("sums",)))
+            working = asyncio.create_task(worker.run())
+            await asyncio.to_thread(producer.wait_until_empty, "sums", timeout=30)
+            await worker.stop()
+            await working
+
+        asyncio.run(work())
+        assert producer.result("sums", "a") == 3
+        assert producer.wait("sums", ["a"])["a"].ended
+        assert producer.statuses("sums", ["b"])["b"].state == "unknown"
+        producer.enqueue("sums", "add", [], id="c")
+        with pytest.raises(WaitTimeout):
+            producer.wait("sums", ["c"], timeout=0)
