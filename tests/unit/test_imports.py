@@ -9,7 +9,19 @@ ROOT = Path(__file__).resolve().parents[2]
 LIBRARY = ROOT / "worker" / "headrace"
 
 LAYERS = (
-    ("context", "control", "envelope", "errors", "ids", "job", "leader_term", "retry", "settings", "topology"),
+    (
+        "context",
+        "control",
+        "envelope",
+        "errors",
+        "ids",
+        "job",
+        "job_status",
+        "leader_term",
+        "retry",
+        "settings",
+        "topology",
+    ),
     ("app", "arguments", "dependencies", "handler", "location"),
     ("redis",),
     ("stores",),
