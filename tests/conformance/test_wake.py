@@ -195,9 +195,9 @@ async def test_V11_a_dead_workers_leases_are_hinted_when_they_end(store: Store, 
 
 async def test_nothing_due_needs_no_alarm(store: Store) -> None:
     await created(store)
-    assert await store.tick(QUEUE, "w") is None
+    assert (await store.tick(QUEUE, "w")).alarm_ms is None
     await Worker(store).claim()
-    assert await store.tick(QUEUE, "w") is None
+    assert (await store.tick(QUEUE, "w")).alarm_ms is None
 
 
 async def test_the_queues_earliest_waiting_job_makes_one_worker_set_its_timer(store: Store) -> None:
@@ -205,28 +205,28 @@ async def test_the_queues_earliest_waiting_job_makes_one_worker_set_its_timer(st
     await enqueue(store, new("a", when=-LONG_MS))
     assert await take(store) == QUEUE
     assert await nothing(store)
-    alarm = await store.tick(QUEUE, "first")
+    alarm = (await store.tick(QUEUE, "first")).alarm_ms
     assert alarm is not None
     assert 0 < alarm <= LONG_MS
     # Only the holder of the alarm needs to know.
-    assert await store.tick(QUEUE, "second") is None
-    assert await store.tick(QUEUE, "first") is not None
+    assert (await store.tick(QUEUE, "second")).alarm_ms is None
+    assert (await store.tick(QUEUE, "first")).alarm_ms is not None
 
     await enqueue(store, new("later", when=-2 * LONG_MS))
     assert await nothing(store)
 
     await enqueue(store, new("earlier", when=-LONG_MS // 2))
     assert await take(store) == QUEUE
-    alarm = await store.tick(QUEUE, "second")
+    alarm = (await store.tick(QUEUE, "second")).alarm_ms
     assert alarm is not None
     assert 0 < alarm <= LONG_MS // 2
-    assert await store.tick(QUEUE, "first") is None
+    assert (await store.tick(QUEUE, "first")).alarm_ms is None
 
 
 async def test_a_tick_answers_the_request_to_set_the_timer(store: Store) -> None:
     await created(store)
     await enqueue(store, new("a", when=-LONG_MS))
-    assert await store.tick(QUEUE, "w") is not None
+    assert (await store.tick(QUEUE, "w")).alarm_ms is not None
     assert await nothing(store)
 
 
@@ -247,7 +247,7 @@ async def test_the_alarm_of_a_dead_holder_is_taken_over(store: Store, advance: A
     await enqueue(store, new("a", when=-50))
     await store.tick(QUEUE, "dead")
     await advance(60)
-    assert await store.tick(QUEUE, "alive") is not None
+    assert (await store.tick(QUEUE, "alive")).alarm_ms is not None
     assert await take(store) == ref()
 
 
@@ -255,12 +255,12 @@ async def test_V17_a_worker_that_leaves_hands_the_alarm_over_at_once(store: Stor
     await created(store)
     await enqueue(store, new("later", LONG_MS * -1))
     assert await take(store) == QUEUE  # somebody is to set the timer
-    assert await store.tick(QUEUE, "leaves") is not None
-    assert await store.tick(QUEUE, "stays") is None
+    assert (await store.tick(QUEUE, "leaves")).alarm_ms is not None
+    assert (await store.tick(QUEUE, "stays")).alarm_ms is None
     await store.leave(QUEUE, "leaves")
     assert await take(store) == QUEUE
     assert await nothing(store)
-    assert await store.tick(QUEUE, "stays") is not None
+    assert (await store.tick(QUEUE, "stays")).alarm_ms is not None
 
 
 async def test_a_worker_that_leaves_without_the_alarm_takes_it_from_nobody(store: Store) -> None:
@@ -270,7 +270,7 @@ async def test_a_worker_that_leaves_without_the_alarm_takes_it_from_nobody(store
     await store.leave(QUEUE, "leaves")
     await store.leave(QUEUE, "leaves")
     assert await nothing(store)
-    assert await store.tick(QUEUE, "leaves") is None
+    assert (await store.tick(QUEUE, "leaves")).alarm_ms is None
 
 
 async def test_where_nothing_is_due_a_leaving_worker_wakes_nobody(store: Store) -> None:
@@ -338,7 +338,7 @@ async def test_partitions_that_are_gone_are_hinted_no_more(store: Store, advance
     assert await take(store) == ref()
     assert (await worker.claim()).gone
     await advance(20)
-    assert await store.tick(QUEUE, "w") is None
+    assert (await store.tick(QUEUE, "w")).alarm_ms is None
     assert await nothing(store)
 
     await store.hint(ref())
@@ -357,7 +357,7 @@ async def test_an_idle_queue_wakes_nobody(store: Store, advance: Advance) -> Non
     await store.tick(QUEUE, "w")
     assert await take(store) == ref()
     await worker.claim()
-    assert await store.tick(QUEUE, "w") is None
+    assert (await store.tick(QUEUE, "w")).alarm_ms is None
     assert await nothing(store)
 
 

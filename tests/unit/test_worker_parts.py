@@ -1,4 +1,4 @@
-"""The small parts of the worker: hints in turn, one timer for all deadlines, patience with a store, health."""
+"""The small parts of the worker: one timer for all deadlines, patience with a store, health."""
 
 from __future__ import annotations
 
@@ -16,53 +16,12 @@ from headrace.topology import PartitionRef
 from headrace.worker.cancellation import cancel_all
 from headrace.worker.deadlines import Deadlines
 from headrace.worker.health import Health, HealthServer
-from headrace.worker.hints import MAX_HINTS, Rotation
 from headrace.worker.leases import Execution
 from headrace.worker.outage import LOG_INTERVAL, Backoff, Reachability
 
 
 def ref(partition: int, queue: str = "a") -> PartitionRef:
     return PartitionRef(queue, 1, partition)
-
-
-async def test_hints_are_taken_oldest_first_without_repetition() -> None:
-    rotation = Rotation(["a"])
-    hints = rotation.queues["a"]
-    for partition in (3, 1, 3, 2):
-        hints.add(ref(partition))
-    assert [rotation.take() for _ in range(4)] == [ref(3), ref(1), ref(2), None]
-    assert not rotation
-
-
-async def test_queues_take_turns() -> None:
-    rotation = Rotation(["a", "b", "c"])
-    for partition in range(3):
-        rotation.queues["a"].add(ref(partition))
-    rotation.queues["c"].add(ref(0, "c"))
-    taken = [rotation.take() for _ in range(4)]
-    assert taken == [ref(0), ref(0, "c"), ref(1), ref(2)]
-
-
-async def test_hints_are_bounded() -> None:
-    rotation = Rotation(["a"])
-    for partition in range(1000):
-        rotation.queues["a"].add(ref(partition))
-    assert len(rotation.queues["a"].refs) == MAX_HINTS
-
-
-async def test_a_queue_is_dry_only_while_nothing_is_known_and_nothing_is_coming() -> None:
-    rotation = Rotation(["a"])
-    hints = rotation.queues["a"]
-    assert hints.dry.is_set()
-    hints.add(ref(0))
-    assert not hints.dry.is_set()
-    rotation.take()
-    hints.calls += 1
-    hints.settle()
-    assert not hints.dry.is_set()
-    hints.calls -= 1
-    hints.settle()
-    assert hints.dry.is_set()
 
 
 @dataclass(eq=False)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from headrace import StoreUnavailable, WorkerSettings
+from headrace.stores.base import Beat, Tick
 from headrace.stores.memory import MemoryStore
 from headrace.topology import Topology
 from headrace.worker import wakeups
@@ -45,9 +46,9 @@ class Held(MemoryStore):
         await self._step("read_topology")
         return await super().read_topology(queue)
 
-    async def tick(self, queue: str, worker: str) -> int | None:
+    async def tick(self, queue: str, worker: str, beat: Beat | None = None) -> Tick:
         await self._step("tick")
-        return await super().tick(queue, worker)
+        return await super().tick(queue, worker, beat)
 
 
 @asynccontextmanager

@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 
 from headrace import App, Context, Store
+from headrace.stores.base import Tick
 from headrace.topology import PartitionRef
 from tests.integration.worker.support import (
     QUEUE,
@@ -314,9 +315,10 @@ class Ticking:
     def clone(self) -> Any:
         return Ticking(self._store.clone(), self.ticks)
 
-    async def tick(self, queue: str, worker: str) -> int | None:
-        self.ticks.append(await self._store.tick(queue, worker))
-        return self.ticks[-1]
+    async def tick(self, *args: Any) -> Tick:
+        tick = await self._store.tick(*args)
+        self.ticks.append(tick.alarm_ms)
+        return tick
 
 
 async def test_V17_a_worker_that_stops_leaves_the_timer_to_others(store: Store) -> None:
@@ -325,10 +327,10 @@ async def test_V17_a_worker_that_stops_leaves_the_timer_to_others(store: Store) 
     ticking = Ticking(store, [])
     async with working(App(), cast(Store, ticking)) as running:
         await eventually(lambda: any(tick is not None for tick in ticking.ticks))
-        assert await store.tick(QUEUE, "other") is None
+        assert (await store.tick(QUEUE, "other")).alarm_ms is None
         assert (await running.stop()).clean
     assert await store.wait_hint([QUEUE], 10) == QUEUE
-    assert await store.tick(QUEUE, "other") is not None
+    assert (await store.tick(QUEUE, "other")).alarm_ms is not None
 
 
 async def test_a_worker_runs_once(store: Store) -> None:

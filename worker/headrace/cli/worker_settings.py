@@ -31,7 +31,7 @@ async def _live(settings: WorkerSettings) -> dict[str, QueueSettings]:
     found = {}
     store = settings.open_store()
     try:
-        for queue in settings.queues:
+        for queue in settings.queue_names:
             try:
                 topology = await store.read_topology(queue)
             except HeadraceError as error:

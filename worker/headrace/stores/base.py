@@ -49,11 +49,12 @@ from headrace.stores.protocols.inquiry import Described, InquirySteps, Live, Liv
 from headrace.stores.protocols.moving import Aside, Fence, MovingSteps
 from headrace.stores.protocols.parking import ParkingSteps, Unknown, no_worker_knows
 from headrace.stores.protocols.producing import LANE, Accepted, Moved, NewJob, ProducingSteps
+from headrace.stores.protocols.registry import Beat, RegistrySteps, WorkerEntry
 from headrace.stores.protocols.server import ServerSteps
 from headrace.stores.protocols.sleeping import Glance, Nap, SleepingSteps, Wakes
 from headrace.stores.protocols.statistics import COUNTERS, WORK, Depth, Growth, Statistics, StatisticsSteps, Survey
 from headrace.stores.protocols.topology import Counts, PartitionState, TopologySteps
-from headrace.stores.protocols.waking import WakingSteps
+from headrace.stores.protocols.waking import Tick, WakingSteps
 from headrace.stores.protocols.working import Claim, Claimed, Failure, Release, Report, Settled, WorkingSteps
 
 __all__ = [
@@ -77,6 +78,7 @@ __all__ = [
     "WORK",
     "Accepted",
     "Aside",
+    "Beat",
     "Claim",
     "Claimed",
     "Counts",
@@ -105,9 +107,11 @@ __all__ = [
     "Store",
     "Success",
     "Survey",
+    "Tick",
     "Trimmed",
     "Unknown",
     "Wakes",
+    "WorkerEntry",
     "check_batch",
     "check_limit",
     "check_page",
@@ -127,6 +131,7 @@ class Store(
     InquirySteps,
     StatisticsSteps,
     WakingSteps,
+    RegistrySteps,
     SleepingSteps,
     ServerSteps,
     Protocol,

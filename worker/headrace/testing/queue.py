@@ -156,7 +156,7 @@ class TestQueue:
     # ---- start and end ----------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> TestQueue:
-        for queue in self._settings.queues:
+        for queue in self._settings.queue_names:
             await promote(self.store, queue, 1, self._partitions, settings=self._queue_settings)
         self._worker = Worker(self._app, self.store, self._settings, self._metrics, settle_delay=0.0)
         self._working = asyncio.create_task(self._worker.run())
@@ -178,7 +178,7 @@ class TestQueue:
     # ---- parts ------------------------------------------------------------------------------------------------------
 
     def _named(self, queue: str | None) -> str:
-        return self._settings.queues[0] if queue is None else queue
+        return self._settings.queue_names[0] if queue is None else queue
 
     def _note_change(self) -> None:
         if self._change is not None and not self._change.done():
@@ -194,7 +194,7 @@ class TestQueue:
                 await self._idle(self._working)
                 while (following := self.store.next_time()) is not None and (end is None or following <= end):
                     self.clock.move_to(following)
-                    for queue in self._settings.queues:
+                    for queue in self._settings.queue_names:
                         await self.store.tick(queue, self._worker.identity)
                     await self._idle(self._working)
         except TimeoutError:

@@ -186,11 +186,13 @@ class Gathering:
             timer.cancel()
         self._launch(self._gathered.pop(key))
 
-    def take_all(self) -> list[Execution]:
-        """Return what is gathered, to be handed back."""
-        for timer in self._timers.values():
-            timer.cancel()
-        self._timers.clear()
-        found = list(chain.from_iterable(self._gathered.values()))
-        self._gathered.clear()
-        return found
+    def take_all(self, queue: str | None = None) -> list[Execution]:
+        """Return what is gathered, or what is of one queue, to be handed back."""
+        keys = [key for key in self._gathered if queue in (None, key[0])]
+        for key in keys:
+            if (timer := self._timers.pop(key, None)) is not None:
+                timer.cancel()
+        return list(chain.from_iterable([self._gathered.pop(key) for key in keys]))
+
+    def __bool__(self) -> bool:
+        return bool(self._gathered)

@@ -81,6 +81,7 @@ class Claims:
         self._seq: Iterator[int] = count(1)
         self._reserved = 0
         self._doubtful = 0
+        self._places = settings.concurrency + settings.queue_buffer
         self._group = group_size(settings.concurrency)
         self._suspects_asked = 0
         self._seclusion = Seclusion()
@@ -94,7 +95,7 @@ class Claims:
         self._wanted = 1
         self._stopping = False
         self._roomy = asyncio.Event()
-        self.rotation = Rotation(settings.queues)
+        self.rotation = Rotation(settings.weights_of_queues)
         self.cycled_at = time.monotonic()
         """When the loop last did what it should: claimed, or found all slots taken, or waited for a wake-up."""
 
@@ -104,9 +105,8 @@ class Claims:
         """Jobs that may be claimed now."""
         if self._seclusion or self._leases.alone:
             return 0  # a job must run alone, or does
-        settings = self._settings
-        places = settings.concurrency + settings.queue_buffer - self._executor.occupied + self._executor.room
-        return min(places, settings.in_flight_limit - self._leases.held - self._doubtful) - self._reserved
+        places = self._places - self._executor.occupied + self._executor.room
+        return min(places, self._settings.in_flight_limit - self._leases.held - self._doubtful) - self._reserved
 
     async def wait_for_capacity(self) -> None:
         """Wait until there is a free slot."""
@@ -118,6 +118,19 @@ class Claims:
         """Note a partition that is worth a claim."""
         self.rotation.queues[ref.queue].add(ref)
         self._notify()
+
+    def pause(self, queue: str) -> list[PartitionRef]:
+        """Claim nothing from a queue; the partitions that were hinted at, for others."""
+        self._seclusion.drop(queue)
+        return self.rotation.queues[queue].pause()
+
+    def resume(self, queue: str) -> None:
+        """Claim from a queue again."""
+        self.rotation.queues[queue].resume()
+
+    def _reserve(self, hints: QueueHints, jobs: int) -> None:
+        self._reserved += jobs
+        hints.reserved += jobs
 
     # ---- the loop ----------------------------------------------------------------------------------------------------
 
@@ -142,20 +155,21 @@ class Claims:
             if free < enough and pause > 0:
                 await self._sleep(pause, wanted=enough)
                 continue
-            ref = self.rotation.take()
-            if ref is None:
+            wanted = min(free if free <= SPLIT_ABOVE else (free + 1) // 2, self._settings.claim_limit)
+            turn = self.rotation.take(wanted, self._places, self._executor.by_queue)
+            if turn is None:
+                await self._sleep(None, wanted=1)
                 continue
-            if ref in self._in_doubt:
+            if turn.ref in self._in_doubt:
                 # No claim follows that would say whether the queue is dry, and nobody waits for hints before that.
-                self.rotation.queues[ref.queue].settle()
+                turn.hints.settle()
                 continue
-            limit = min(free if free <= SPLIT_ABOVE else (free + 1) // 2, self._settings.claim_limit)
-            self._begin(ref, limit)
+            self._begin(turn.ref, turn.limit)
 
     async def _make_room(self) -> None:
         """Claim nothing until nothing runs; then take the job that must run alone, if nobody else has."""
         self.cycled_at = now = time.monotonic()
-        step = self._seclusion.next(idle=self._executor.occupied == 0, now=now)
+        step = self._seclusion.next(idle=self._executor.idle, now=now)
         if self._open_calls or self._leases.alone:
             await self._sleep(None, wanted=0)
             return
@@ -166,12 +180,12 @@ class Claims:
         self._begin(step.ref, self._settings.claim_limit if step.alone else 0, alone=step.alone)
 
     def _begin(self, ref: PartitionRef, limit: int, *, alone: bool = False) -> None:
+        hints = self.rotation.queues[ref.queue]
         self._claimed_at = time.monotonic()
-        self._reserved += limit
+        self._reserve(hints, limit)
+        hints.calls += 1
         self._open_calls += 1
-        call = asyncio.get_running_loop().create_task(
-            self._claim(self.rotation.queues[ref.queue], ref, limit, alone=alone)
-        )
+        call = asyncio.get_running_loop().create_task(self._claim(hints, ref, limit, alone=alone))
         self._calls.add(call)
         call.add_done_callback(self._calls.discard)
 
@@ -216,7 +230,6 @@ class Claims:
         outbox = self._settlements.outbox(ref)
         acks, successes = self._settlements.take_acks(outbox)
         taken_at = time.monotonic()
-        hints.calls += 1
         # Few suspects at a time, so that few must run alone if the process ends.
         suspects = max(0, min(limit, self._group - self._leases.suspects - self._suspects_asked))
         self._suspects_asked += suspects
@@ -259,13 +272,13 @@ class Claims:
         if claim.alarm_ms is not None:
             self._on_alarm(ref.queue, claim.alarm_ms)
         self.cycled_at = time.monotonic()
-        self._reserved -= limit
+        self._reserve(hints, -limit)
         self._close_call(hints)
 
     def _deliver(self, outbox: Outbox, claim: Claim, lease_ms: int, taken_at: float, places: int | None = None) -> None:
         if claim.jobs:
-            if self._leases.alone:
-                places = 0  # asked for before it was known that a job must run alone
+            if self._leases.alone or self.rotation.queues[outbox.ref.queue].paused:
+                places = 0  # asked for before it was known that a job must run alone, or that none is to be taken
             renew_after_ms = self._settings.heartbeat_for(lease_ms)
             epoch = self._epoch_of(outbox.ref.queue)
             batch = Batch(
@@ -288,7 +301,7 @@ class Claims:
         Other partitions go on meanwhile.
         """
         self._in_doubt[ref] += 1
-        self._reserved -= limit
+        self._reserve(hints, -limit)
         doubt = Doubt(limit)
         self._doubtful += limit
         self._close_call(hints)
@@ -313,7 +326,7 @@ class Claims:
                 del self._in_doubt[ref]
         self._reachability.answered()
         # What it was to run alone it cannot, if others have begun meanwhile.
-        places = 0 if alone and self._executor.occupied else max(0, self.capacity())
+        places = 0 if alone and not self._executor.idle else max(0, self.capacity())
         self._deliver(self._settlements.outbox(ref), claim, lease_ms, taken_at, places=places)
         hints.add(ref)
         self._notify()

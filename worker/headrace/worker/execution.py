@@ -6,8 +6,8 @@ import asyncio
 import inspect
 import logging
 import time
-from collections import deque
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from typing import Any
@@ -107,6 +107,15 @@ class Executor:
     def room(self) -> int:
         """Jobs that may be claimed beyond the free slots because they will share these."""
         return self._gathering.room(self._slots - self.occupied) if self._gathering is not None else 0
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing runs, and nothing that is here will by itself."""
+        return self.occupied == 0 and not self._gathering
+
+    def by_queue(self) -> Counter[str]:
+        """Return how many slots and buffer places each queue uses."""
+        return Counter(execution.job.queue for each in (self.running, self._waiting) for execution in each)
 
     # ---- taking jobs ------------------------------------------------------------------------------------------------
 
@@ -357,11 +366,21 @@ class Executor:
     def hand_back_waiting(self) -> None:
         """Start nothing from now on, and hand back what waits."""
         self._stopping = True
-        gathered = self._gathering.take_all() if self._gathering is not None else []
-        for execution in chain(gathered, *(waiting.members for waiting in self._waiting)):
+        self._hand_back(self._waiting, self._gathering.take_all() if self._gathering is not None else [])
+        self._waiting.clear()
+
+    def hand_back(self, queue: str) -> None:
+        """Hand back what waits of one queue."""
+        waiting = [execution for execution in self._waiting if execution.job.queue == queue]
+        for execution in waiting:
+            self._waiting.remove(execution)
+        self._hand_back(waiting, self._gathering.take_all(queue) if self._gathering is not None else [])
+        self.notify_free()
+
+    def _hand_back(self, waiting: Iterable[Execution], gathered: Iterable[Execution]) -> None:
+        for execution in chain(gathered, *(each.members for each in waiting)):
             if not execution.lost:
                 self._settlements.end(execution, NOT_STARTED)
-        self._waiting.clear()
 
     async def finish(self, timeout: float, stop_now: asyncio.Event) -> None:
         """Wait at most ``timeout`` seconds, or until ``stop_now``, for the running handlers to end."""

@@ -252,6 +252,14 @@ class LeaseTable:
             if not batch.open:
                 self._batches.pop(batch, None)
 
+    def by_queue(self) -> dict[str, int]:
+        """Return how many jobs of each queue are held."""
+        found: dict[str, int] = {}
+        for batch in self._batches:
+            queue = batch.ref.queue
+            found[queue] = found.get(queue, 0) + len(batch.open)
+        return found
+
     def batches(self) -> list[Batch]:
         """Return the batches now; safe from another thread."""
         return _copied(self._batches)

@@ -30,11 +30,13 @@ from headrace.worker.metrics import Metrics, NoMetrics, Readings, Rendered
 from headrace.worker.outage import Reachability
 from headrace.worker.parking import Unparker
 from headrace.worker.policies import Policies
+from headrace.worker.presence import Place, Presence
 from headrace.worker.processes import ProcessPool
 from headrace.worker.restarts import keep_going
 from headrace.worker.results import Results
 from headrace.worker.settings import WorkerSettings
 from headrace.worker.settlements import POOL_SECONDS, Settlements
+from headrace.worker.standby import StandBy
 from headrace.worker.tally import Reporter, Tally, tallied
 from headrace.worker.wakeups import QueueTimer, Waiter
 
@@ -164,6 +166,7 @@ class Worker:
             health.run if health else None,
         )
         timer_store = self._clone(stack)
+        presence = Presence(Place.here(), settings.concurrency, leases.by_queue)
         timers = {
             queue: QueueTimer(
                 queue,
@@ -173,8 +176,10 @@ class Worker:
                 Unparker(queue, timer_store, handlers, lambda ref: claims.hint(ref)),
                 lambda ref: claims.hint(ref),
                 reachability,
+                presence.beat,
+                lambda queue, stop_ms: stand_by.told(queue, stop_ms),
             )
-            for queue in settings.queues
+            for queue in settings.queue_names
         }
         reporter = Reporter(tally, timer_store, reachability)
         claims = Claims(
@@ -192,6 +197,8 @@ class Worker:
             on_gone=lambda queue: timers[queue].reread(),
             epoch_of=lambda queue: candidacies.epoch_of(queue),
         )
+        stand_by = StandBy(timer_store, claims, executor)
+        stack.callback(stand_by.close)
         settlements.on_confirmed = executor.notify_free
         self._claims, self._keeper, self._executor = claims, keeper, executor
         metrics.started(self._read)
@@ -204,7 +211,7 @@ class Worker:
                 settings.poll_ms / 1000,
                 timers[queue].rearm,
             )
-            for queue in settings.queues
+            for queue in settings.queue_names
         ]
         keeper.start()
         stack.push_async_callback(keeper.stop)
@@ -228,7 +235,7 @@ class Worker:
             "worker %s runs %d handler(s) on %s, %d at a time",
             self.identity,
             len(handlers),
-            ", ".join(settings.queues),
+            ", ".join(settings.queue_names),
             settings.concurrency,
         )
         claiming = asyncio.create_task(keep_going("the claim loop", claims.run))
@@ -292,7 +299,7 @@ class Worker:
         try:
             await self._store.check()
             reachability.answered()
-            for queue in self._settings.queues:
+            for queue in self._settings.queue_names:
                 doing = f"reading the topology of queue {queue}"
                 await policies.refresh(self._store, queue)
                 reachability.answered()
@@ -341,7 +348,7 @@ class Worker:
 
     async def _leave(self) -> None:
         """Hand the alarm of each queue over, so that no delayed job waits for a worker that is gone."""
-        for queue in self._settings.queues:
+        for queue in self._settings.queue_names:
             try:
                 await self._store.leave(queue, self.identity)
             except HeadraceError as error:

@@ -55,6 +55,11 @@ class Seclusion:
         """Take note of a claim that is being made."""
         self._asked_at = now
 
+    def drop(self, queue: str) -> None:
+        """Make room for no job of this queue any more."""
+        for ref in [ref for ref in self._refs if ref.queue == queue]:
+            del self._refs[ref]
+
     def answered(self, ref: PartitionRef, *, asked: bool, taken: bool, alone: bool = False) -> None:
         """Take note of a claim's answer: whether it asks for room, and whether it brought a job that runs alone.
 

@@ -21,6 +21,7 @@ from headrace.stores.base import MAX_CLAIM
 from headrace.topology import check_queue_name
 from headrace.worker.settings_file import FileSource
 
+MAX_WEIGHT = 100
 UNCONFIRMED = 1000
 """Finished jobs whose acknowledgement may be on its way at the same time, unless max_in_flight says otherwise."""
 
@@ -35,7 +36,9 @@ class WorkerSettings(LeaderSettings):
     """
 
     config: Path | None = Field(None, description="TOML file with a table [worker].")
-    queues: Annotated[tuple[str, ...], NoDecode] = Field(("default",), description="Queues to work on.")
+    queues: Annotated[tuple[str, ...], NoDecode] = Field(
+        ("default",), description="Queues to work on, as NAME or NAME:WEIGHT (1 to 100) for their shares of the slots."
+    )
     worker_id: str = Field(default_factory=socket.gethostname, description="Name of this worker in logs and history.")
     concurrency: int = Field(16, ge=1, le=4096, description="Handlers that run at the same time.")
     batch_size: int | None = Field(None, ge=1, le=MAX_CLAIM, description="Jobs per claim; unset: up to 256.")
@@ -75,7 +78,8 @@ class WorkerSettings(LeaderSettings):
     def _queue_names(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         if not value:
             raise ValueError("no queue is given; name at least one")
-        return tuple(dict.fromkeys(check_queue_name(queue) for queue in value))
+        weights = dict(map(_weighted, value))
+        return tuple(queue if weight == 1 else f"{queue}:{weight}" for queue, weight in weights.items())
 
     @field_validator("worker_id")
     @classmethod
@@ -103,6 +107,16 @@ class WorkerSettings(LeaderSettings):
         return self
 
     @property
+    def queue_names(self) -> tuple[str, ...]:
+        """The queues without their weights."""
+        return tuple(self.weights_of_queues)
+
+    @property
+    def weights_of_queues(self) -> dict[str, int]:
+        """The weight of each queue."""
+        return dict(map(_weighted, self.queues))
+
+    @property
     def claim_limit(self) -> int:
         """Jobs that one claim may ask for."""
         return self.batch_size or MAX_CLAIM
@@ -122,3 +136,13 @@ class WorkerSettings(LeaderSettings):
     def health_address(self) -> str:
         """Address that the health server listens on."""
         return self.health_host or os.environ.get("POD_IP") or "127.0.0.1"
+
+
+def _weighted(given: str) -> tuple[str, int]:
+    """Return name and weight of ``NAME`` or ``NAME:WEIGHT``."""
+    name, colon, weight = given.partition(":")
+    if colon and not (weight.isascii() and weight.isdigit() and 1 <= int(weight) <= MAX_WEIGHT):
+        raise ValueError(
+            f"weight {weight!r} of {name!r} is not a number from 1 to {MAX_WEIGHT}; give for example {name}:3"
+        )
+    return check_queue_name(name), int(weight or 1)

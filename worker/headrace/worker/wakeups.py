@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
-from headrace.stores.base import Store
+from headrace.stores.base import Beat, Store
 from headrace.topology import PartitionRef, Topology
 from headrace.worker.claims import Claims
 from headrace.worker.hints import QueueHints
@@ -48,7 +48,7 @@ class Waiter:
                 continue  # a hint came while all slots were taken
             try:
                 hint = await self._store.wait_hint([queue], self._poll_seconds)
-                if isinstance(hint, PartitionRef) and self._claims.capacity() <= 0:
+                if isinstance(hint, PartitionRef) and (self._claims.capacity() <= 0 or self._hints.paused):
                     # Somebody with a free slot may have it. We keep it in mind too: it is this queue's turn when a
                     # slot of ours becomes free, or a busier queue would always be first.
                     await self._store.hint(hint)
@@ -68,8 +68,9 @@ class Waiter:
 class QueueTimer:
     """Ticks one queue when its next job becomes due, if this worker holds the alarm, and at least every 5 s.
 
-    Every 5 s it also reads the queue's settings, looks for parked jobs whose type this worker knows and, where hints
-    may be lost, looks into one more partition.
+    Every 5 s it also says what ``beat`` tells of this worker, reads the queue's settings, looks for parked jobs whose
+    type this worker knows and, where hints may be lost, looks into one more partition. ``stand_by`` is told for how
+    long to claim nothing.
     """
 
     def __init__(
@@ -81,6 +82,8 @@ class QueueTimer:
         unparker: Unparker,
         look: Callable[[PartitionRef], None],
         reachability: Reachability,
+        beat: Callable[[str], Beat] | None = None,
+        stand_by: Callable[[str, int | None], Awaitable[None]] | None = None,
     ) -> None:
         self._queue = queue
         self._worker = worker
@@ -89,6 +92,8 @@ class QueueTimer:
         self._unparker = unparker
         self._look = look
         self._reachability = reachability
+        self._beat = beat
+        self._stand_by = stand_by
         self._at = 0.0
         self._read_at = 0.0
         self._swept = random.randrange(1 << 16)  # workers begin at different partitions
@@ -128,6 +133,7 @@ class QueueTimer:
             # Set before the calls: what `rearm`, `due_in` and `reread` say while they are under way must stand.
             self._at = now + TICK_SECONDS
             reading = self._read_at <= now
+            beat = self._beat(self._queue) if self._beat is not None and reading else None
             try:
                 if reading:
                     self._read_at = now + TICK_SECONDS
@@ -136,7 +142,9 @@ class QueueTimer:
                     if topology is not None and self._store.hints_may_be_lost:
                         self._sweep(topology)
                     reading = False
-                alarm_ms = await self._store.tick(self._queue, self._worker)
+                tick = await self._store.tick(self._queue, self._worker, beat)
+                if self._stand_by is not None:
+                    await self._stand_by(self._queue, tick.stop_ms)
             except Exception as error:
                 self._reachability.failed(f"setting the timer of queue {self._queue}", error)
                 if reading:
@@ -145,9 +153,9 @@ class QueueTimer:
                 continue
             backoff.reset()
             self._reachability.answered()
-            if alarm_ms is not None:
+            if tick.alarm_ms is not None:
                 # Never at once again: what is due now has just been turned into hints.
-                self.due_in(max(1, alarm_ms))
+                self.due_in(max(1, tick.alarm_ms))
 
     def _sweep(self, topology: Topology) -> None:
         """Claim from one partition after the other, one each time: the last net for a hint that was lost."""

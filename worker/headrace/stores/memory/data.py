@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 from headrace.stores.bounds import TOMBSTONE_TTL_MS
 from headrace.stores.memory.hints import QueueHints
 from headrace.stores.memory.partition import Partition
+from headrace.stores.memory.roster import Roster
 from headrace.stores.memory.wakes import WakeLog
 from headrace.stores.protocols.statistics import Depth, Growth
 from headrace.topology import Grave, PartitionRef, Topology
@@ -56,6 +57,7 @@ class Data:
     hints: dict[str, QueueHints] = field(default_factory=dict)
     stats: dict[str, StoredStats] = field(default_factory=dict)
     beside: dict[str, Any] = field(default_factory=dict)
+    rosters: dict[str, Roster] = field(default_factory=dict)
     wakes: WakeLog = field(init=False)
 
     def __post_init__(self) -> None:
@@ -85,3 +87,7 @@ class Data:
         """What is left of a deleted queue, if it is not forgotten yet."""
         until, grave = self.graves.get(queue, (0, None))
         return grave if until > self.now() else None
+
+    def roster(self, name: str) -> Roster:
+        """Return the registry of a queue's workers."""
+        return self.rosters.setdefault(name, Roster())

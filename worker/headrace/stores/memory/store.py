@@ -9,6 +9,7 @@ from headrace.stores.memory.inquiry import MemoryInquiry
 from headrace.stores.memory.moving import MemoryMoving
 from headrace.stores.memory.parking import MemoryParking
 from headrace.stores.memory.producing import MemoryProducing
+from headrace.stores.memory.registry import MemoryRegistry
 from headrace.stores.memory.server import MemoryServer
 from headrace.stores.memory.sleeping import MemorySleeping
 from headrace.stores.memory.statistics import MemoryStatistics
@@ -29,6 +30,7 @@ class MemoryStore(
     MemoryInquiry,
     MemoryStatistics,
     MemoryWaking,
+    MemoryRegistry,
     MemorySleeping,
     MemoryServer,
 ):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headrace.stores.memory.access import MemoryAccess
+from headrace.stores.protocols.registry import Beat
+from headrace.stores.protocols.waking import Tick
 from headrace.topology import PartitionRef
 
 
@@ -26,16 +28,18 @@ class MemoryWaking(MemoryAccess):
             self._data.queue(ref.queue).hot.setdefault(ref, 0)
             self._waiters.deliver(ref.queue)
 
-    async def tick(self, queue: str, worker: str) -> int | None:
-        """Turn what is due into hints; the ms until the next due time if this worker holds the alarm."""
+    async def tick(self, queue: str, worker: str, beat: Beat | None = None) -> Tick:
+        """Turn what is due into hints, and record that the worker lives."""
         with self._data.lock:
             hints, now = self._data.queue(queue), self._data.now()
             hints.tick(now)
             self._waiters.deliver(queue)
-            return hints.take_alarm(worker, now)
+            stop_ms = self._data.roster(queue).beat(worker, beat, now)
+            return Tick(hints.take_alarm(worker, now), stop_ms)
 
     async def leave(self, queue: str, worker: str) -> None:
         """Offer the alarm that a worker held to another one."""
         with self._data.lock:
             self._data.queue(queue).give_up_alarm(worker)
+            self._data.roster(queue).leave(worker, self._data.now())
             self._waiters.deliver(queue)

@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
+from headrace.stores.protocols.registry import Beat
 from headrace.topology import PartitionRef
+
+
+class Tick(NamedTuple):
+    """``alarm_ms``: until the next due time if this worker holds the queue's alarm, None if another one does.
+
+    ``stop_ms``: for how long this worker is to claim nothing, None if it may (see `RegistrySteps.stop_claiming`).
+    """
+
+    alarm_ms: int | None
+    stop_ms: int | None = None
 
 
 class WakingSteps(Protocol):
@@ -28,11 +39,10 @@ class WakingSteps(Protocol):
         """Give a hint back, or raise one, so that some worker claims from the partition."""
         ...
 
-    async def tick(self, queue: str, worker: str) -> int | None:
-        """Turn what is due into hints and record that ``worker`` lives.
+    async def tick(self, queue: str, worker: str, beat: Beat | None = None) -> Tick:
+        """Turn what is due into hints and record that ``worker`` lives, with what it says of itself.
 
-        Returns the milliseconds until the next due time if this worker holds the queue's alarm (it then calls again at
-        that time), None if another one holds it. Every worker calls at least every 5 s.
+        Every worker calls at least every 5 s, and one that is told an ``alarm_ms`` at that time.
         """
         ...
 

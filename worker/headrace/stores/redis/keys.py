@@ -90,13 +90,17 @@ HINT_KEYS: Final[dict[str, tuple[str, ...]]] = {
 }
 """Queue keys, and the wakes of all queues, that the standalone form appends."""
 
-QUEUE_KEYS: Final = ("topology", "grave", "hot", "due", "alarm", "workers", "parked", "fence", "stats")
+QUEUE_KEYS: Final = (
+    "topology", "grave", "hot", "due", "alarm", "workers", "about", "gone", "stopping", "parked", "fence", "stats",
+)  # fmt: skip
 
 QUEUE_SCRIPT_KEYS: Final[dict[str, tuple[str, ...]]] = {
     "write_topology": ("topology", "grave"),
     "bury_queue": QUEUE_KEYS,
-    "tick": ("hot", "due", "alarm", "workers"),
-    "leave": ("hot", "due", "alarm", "workers"),
+    "tick": ("hot", "due", "alarm", "workers", "about", "gone", "stopping"),
+    "leave": ("hot", "due", "alarm", "workers", "about", "gone", "stopping"),
+    "workers": ("workers", "about", "gone", "stopping"),
+    "stop_claiming": ("stopping",),
     "hint": ("hot", "due"),
     "claimed": ("hot", "due", "alarm"),
     "forget": ("hot", "due", "parked"),

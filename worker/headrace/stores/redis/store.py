@@ -9,6 +9,7 @@ from headrace.stores.redis.inquiry import RedisInquiry
 from headrace.stores.redis.moving import RedisMoving
 from headrace.stores.redis.parking import RedisParking
 from headrace.stores.redis.producing import RedisProducing
+from headrace.stores.redis.registry import RedisRegistry
 from headrace.stores.redis.server import RedisServer
 from headrace.stores.redis.sleeping import RedisSleeping
 from headrace.stores.redis.statistics import RedisStatistics
@@ -29,6 +30,7 @@ class RedisStore(
     RedisInquiry,
     RedisStatistics,
     RedisWaking,
+    RedisRegistry,
     RedisSleeping,
     RedisServer,
 ):

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from headrace.stores.redis.access import RedisAccess
+from headrace.stores.protocols.registry import Beat
+from headrace.stores.protocols.waking import Tick
+from headrace.stores.redis.access import RedisAccess, pack
 from headrace.stores.redis.keys import labelled
 from headrace.stores.redis.scripts import script
 from headrace.topology import PartitionRef
@@ -63,10 +65,11 @@ class RedisWaking(RedisAccess):
         """Give a hint back, or raise one; it goes to the head."""
         await self._client.command("ZADD", self._keys.queue(ref.queue, "hot"), "NX", 0, ref.label)
 
-    async def tick(self, queue: str, worker: str) -> int | None:
-        """Turn what is due into hints; the ms until the next due time if this worker holds the alarm."""
-        ms = int(await self._client.run(script("tick"), self._keys.of_queue_script("tick", queue), (worker,)))
-        return None if ms < 0 else ms
+    async def tick(self, queue: str, worker: str, beat: Beat | None = None) -> Tick:
+        """Turn what is due into hints, and record that the worker lives."""
+        keys = self._keys.of_queue_script("tick", queue)
+        alarm, stop = await self._client.run(script("tick"), keys, (worker, pack(list(beat)) if beat else b""))
+        return Tick(None if alarm < 0 else alarm, None if stop < 0 else stop)
 
     async def leave(self, queue: str, worker: str) -> None:
         """Forget a worker that stops; the alarm that it held is offered to another one."""

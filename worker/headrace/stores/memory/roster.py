@@ -1,0 +1,68 @@
+"""The registry of one queue in memory: who was heard of when, what they said, and who is to claim nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from headrace.stores.protocols.registry import Beat, WorkerEntry
+
+SILENT_MS = 60_000
+KEPT_MS = 3_600_000
+MOST = 1000
+
+
+@dataclass(slots=True)
+class Roster:
+    """``heard``: worker -> when it was last heard of; ``gone``: the same of those that are; ``stopping``: till when."""
+
+    heard: dict[str, int] = field(default_factory=dict)
+    gone: dict[str, int] = field(default_factory=dict)
+    about: dict[str, Beat] = field(default_factory=dict)
+    stopping: dict[str, int] = field(default_factory=dict)
+
+    def beat(self, worker: str, said: Beat | None, now: int) -> int | None:
+        """Take note of a worker; for how many ms it is to claim nothing, None if it may."""
+        self.heard[worker] = now
+        if said is not None:
+            self.about[worker] = said
+        for name in [name for name, at in self.heard.items() if at <= now - SILENT_MS]:
+            self.gone[name] = self.heard.pop(name)
+        for name in [name for name, at in self.gone.items() if at <= now - KEPT_MS]:
+            del self.gone[name]
+            self.about.pop(name, None)
+        till = self.stopping.get(worker, 0)
+        return till - now if till > now else None
+
+    def leave(self, worker: str, now: int) -> None:
+        """Take note that a worker stops."""
+        self.heard.pop(worker, None)
+        self.stopping.pop(worker, None)
+        if worker in self.about:
+            self.gone[worker] = now
+
+    def stop_claiming(self, workers: Iterable[str], ttl_ms: int, now: int) -> None:
+        """Let workers claim nothing for a while, or claim again."""
+        for worker in workers:
+            if ttl_ms > 0:
+                self.stopping[worker] = now + ttl_ms
+            else:
+                self.stopping.pop(worker, None)
+
+    def living(self, now: int) -> list[WorkerEntry]:
+        """Return those that were heard of within a minute, those heard of last first."""
+        names = [name for name, at in self.heard.items() if at > now - SILENT_MS]
+        return self.entries(sorted(names, key=lambda name: (self.heard[name], name), reverse=True)[:MOST], now)
+
+    def entries(self, workers: Sequence[str], now: int) -> list[WorkerEntry]:
+        """Return what is known of workers, without those that are not known."""
+        found = []
+        for worker in workers:
+            heard = self.heard.get(worker)
+            gone = heard is None or heard <= now - SILENT_MS
+            at = self.gone.get(worker) if heard is None else heard
+            if at is not None:
+                till = self.stopping.get(worker, 0)
+                stop_ms = till - now if till > now else None
+                found.append(WorkerEntry(worker, now - at, self.about.get(worker, Beat()), stop_ms, gone))
+        return found

@@ -1,0 +1,45 @@
+"""The registry of workers on Redis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgpack
+
+from headrace.stores.bounds import check_batch
+from headrace.stores.protocols.registry import Beat, WorkerEntry
+from headrace.stores.redis.access import RedisAccess, pack
+from headrace.stores.redis.scripts import script
+
+
+class RedisRegistry(RedisAccess):
+    """Implements `headrace.stores.protocols.registry.RegistrySteps`."""
+
+    async def workers(self, queue: str) -> list[WorkerEntry]:
+        """Return the workers that were heard of within a minute."""
+        return await self._entries(queue, b"")
+
+    async def about_workers(self, queue: str, workers: Sequence[str]) -> list[WorkerEntry]:
+        """Return what is known of workers, for an hour also of those that are gone."""
+        check_batch(workers)
+        return await self._entries(queue, pack(list(workers))) if workers else []
+
+    async def stop_claiming(self, queue: str, workers: Sequence[str], ttl_ms: int) -> None:
+        """Let workers claim nothing from this queue for ``ttl_ms``; 0: let them claim again."""
+        check_batch(workers)
+        keys = self._keys.of_queue_script("stop_claiming", queue)
+        await self._client.run(script("stop_claiming"), keys, (ttl_ms, pack(list(workers))))
+
+    async def _entries(self, queue: str, asked: bytes) -> list[WorkerEntry]:
+        keys = self._keys.of_queue_script("workers", queue)
+        now, found = await self._client.run(script("workers"), keys, (asked,))
+        flat = iter(found)
+        return [
+            WorkerEntry(name.decode(), max(0, now - heard), said(about), till - now if till >= 0 else None, bool(gone))
+            for name, heard, about, till, gone in zip(flat, flat, flat, flat, flat, strict=True)
+        ]
+
+
+def said(packed: bytes) -> Beat:
+    """Return what a worker said of itself; of what another release says, the part that is known here."""
+    return Beat(*msgpack.unpackb(packed)[: len(Beat._fields)]) if packed else Beat()

@@ -1,0 +1,40 @@
+"""What a worker says of itself in the registry of its queues."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from headrace.stores.base import Beat
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a process runs. ``pod`` and ``node``: from POD_NAME and NODE_NAME, "" where nobody sets them."""
+
+    host: str
+    pid: int
+    pod: str
+    node: str
+
+    @classmethod
+    def here(cls, environment: Mapping[str, str] = os.environ) -> Place:
+        """Return the place of this process."""
+        pod, node = environment.get("POD_NAME", ""), environment.get("NODE_NAME", "")
+        return cls(socket.gethostname(), os.getpid(), pod, node)
+
+
+class Presence:
+    """Makes the beats of a worker; ``in_flight`` tells how many jobs of each queue it holds."""
+
+    def __init__(self, place: Place, slots: int, in_flight: Callable[[], Mapping[str, int]]) -> None:
+        self._place = place
+        self._slots = slots
+        self._in_flight = in_flight
+
+    def beat(self, queue: str) -> Beat:
+        """Return what is to be said now."""
+        place = self._place
+        return Beat(place.host, place.pid, place.pod, place.node, self._slots, self._in_flight().get(queue, 0))

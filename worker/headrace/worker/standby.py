@@ -1,0 +1,56 @@
+"""Claims nothing while it is told so: a worker that is about to be removed ends what it runs and takes nothing new.
+
+Whoever removes workers says so first, for a time; if it dies, the worker claims again when that time is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from headrace.stores.base import Store
+from headrace.worker.claims import Claims
+from headrace.worker.execution import Executor
+
+log = logging.getLogger("headrace.worker")
+
+
+class StandBy:
+    """Follows what the ticks of each queue tell."""
+
+    def __init__(self, store: Store, claims: Claims, executor: Executor) -> None:
+        self._store = store
+        self._claims = claims
+        self._executor = executor
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+
+    async def told(self, queue: str, stop_ms: int | None) -> None:
+        """Take note of a tick's answer: for how long to claim nothing, None to go on. Raises what the store raises."""
+        timer = self._timers.pop(queue, None)
+        if timer is not None:
+            timer.cancel()
+        if stop_ms is None:
+            if timer is not None:
+                self._go_on(queue)
+            return
+        loop = asyncio.get_running_loop()
+        self._timers[queue] = loop.call_later(stop_ms / 1000, self._over, queue)
+        if timer is None:
+            hinted = self._claims.pause(queue)
+            self._executor.hand_back(queue)
+            log.info("queue %s: told to claim nothing for %.0f s, ending what runs", queue, stop_ms / 1000)
+            for ref in hinted:  # others may have them
+                await self._store.hint(ref)
+
+    def close(self) -> None:
+        """Stop the timers."""
+        for timer in self._timers.values():
+            timer.cancel()
+
+    def _over(self, queue: str) -> None:
+        del self._timers[queue]
+        self._go_on(queue)
+
+    def _go_on(self, queue: str) -> None:
+        self._claims.resume(queue)
+        log.info("queue %s: claiming again", queue)
