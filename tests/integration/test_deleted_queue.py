@@ -52,7 +52,7 @@ async def test_J21_a_deleted_queue_leaves_tombstones_and_a_grave_that_pass(
     await delete_queue(store, QUEUE)
     await store.tick(QUEUE, "w")  # a worker that still runs
     kept = {f"{{{prefix}:{QUEUE}:{label}}}:meta": TOMBSTONE_TTL_MS for label in ("1:0", "1:1", "2:0")}
-    kept |= {f"{{{prefix}:{QUEUE}}}:grave": GRAVE_TTL_MS, f"{{{prefix}:{QUEUE}}}:workers": 60_000}
+    kept |= {f"{{{prefix}:{QUEUE}}}:grave": GRAVE_TTL_MS, f"{{{prefix}:{QUEUE}}}:workers": 3_600_000}
     with redis.Redis.from_url(redis_server.url, decode_responses=True) as client:
         assert set(client.scan_iter(f"{{{prefix}:{QUEUE}*", count=1000)) == kept.keys()
         for key, ttl in kept.items():
