@@ -7,9 +7,10 @@ import inspect
 
 from headrace.deletion import delete_queue
 from headrace.lifecycle import complete, configure, promote
+from headrace.migration import move_jobs
 from headrace.settings import QueueSettings, Retention
 from headrace.statistics import summarise
-from headrace.stores.base import Moved, Settled, Store, Success, Unknown
+from headrace.stores.base import Fence, Moved, Settled, Store, Success, Unknown
 from headrace.stores.redis.keys import Keys
 from headrace.topology import PartitionRef
 from tests.conformance.actors import Gate
@@ -93,6 +94,18 @@ async def life_of_jobs(store: Store, at: PartitionRef) -> None:
     assert await store.ack(at, settled(await worker.claim(at=at))) == []
 
 
+async def move(store: Store, source: PartitionRef) -> None:
+    """Move the one job of a partition to the active version."""
+    fence = Fence(1, "leader")
+    await store.fence(source, fence)
+    (aside,) = await store.set_aside(source, fence, 2, 10)
+    assert await store.still_aside(source, [aside.stored_id]) == [True]
+    await store.retarget(source, fence, [aside.stored_id], 2)
+    assert await move_jobs(store, source, fence) == 1
+    assert await store.arrivals(ref(0, 2)) == []
+    assert ids(await Worker(store, "mover").claim(at=ref(0, 2))) == ["waits"]
+
+
 async def test_QE1_QE5_every_step_works_in_every_partition(store: Store, advance: Advance) -> None:
     gate = Gate(store)
     through = gate.store
@@ -114,8 +127,15 @@ async def test_QE1_QE5_every_step_works_in_every_partition(store: Store, advance
     await through.leave(QUEUE, "worker")
 
     await configure(through, QUEUE, QueueSettings(timeout_ms=1000))
-    await enqueue(through, "old", at=ref(5), partitions=PARTITIONS)
+    await enqueue(through, "old", "dead", at=ref(5), partitions=PARTITIONS)
+    buried = await Worker(through, "gravedigger").claim(at=ref(5))
+    await through.fail(ref(5), failures(buried, None)[1:])
+    await through.release(ref(5), releases(buried)[:1])
+    await enqueue(through, "waits", at=ref(6), partitions=PARTITIONS)
+    await enqueue(through, "too long", at=ref(7), partitions=PARTITIONS)
     newer = await promote(through, QUEUE, 2, 1)
+    await move(through, ref(6))
+    assert await through.bury_waiting(ref(7), "drained too long") == 1
     assert await through.probe(ref(5), newer, [(key("old"), b""), (key("other"), b"")]) == [True, False]
     refused = await through.enqueue(ref(5), PARTITIONS, fresh_nonce(), [new("late")])
     assert isinstance(refused, Moved)
