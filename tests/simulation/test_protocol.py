@@ -19,6 +19,9 @@ VERIFIED = {
     "slow promoter": "V3",
     "one id, two producers": "V4",
     "lost enqueue reply": "V5",
+    "move": "V6",
+    "move, one id": "V8",
+    "move, replaced leader": "V9",
     "no leader": "V11",
     "edit and promote": "V12",
     "lost claim reply": "V14",
@@ -34,6 +37,11 @@ PROVED = {
     "probe_lost",
     "remember_nonces",
     "linger",
+    "close_counts_moving",
+    "arrivals_are_marked",
+    "target_is_recorded",
+    "move_after_marks",
+    "moves_are_fenced",
     "claim_recovers",
     "install_reasserts",
     "mark_keeps_epoch",
@@ -86,6 +94,23 @@ def test_V5_model_a_lost_reply_enqueues_once() -> None:
     _catches("probe_lost")
     _catches("remember_nonces")
     _catches("linger")
+
+
+def test_V6_V7_model_a_move_that_is_interrupted_neither_loses_nor_doubles_a_job() -> None:
+    _holds("move")
+    _catches("close_counts_moving")
+    _catches("arrivals_are_marked")
+
+
+def test_V8_model_a_job_lands_once_whatever_is_promoted_meanwhile() -> None:
+    _holds("move, one id")
+    _catches("target_is_recorded")
+    _catches("move_after_marks")
+
+
+def test_V9_model_a_replaced_leader_moves_nothing() -> None:
+    _holds("move, replaced leader")
+    _catches("moves_are_fenced")
 
 
 def test_V11_model_claims_recover_without_a_leader() -> None:
