@@ -208,6 +208,7 @@ def test_lost_leases_and_outages_are_counted() -> None:
     suspect.job.suspect = True
     metrics.claimed("q", [run(), suspect])
     metrics.leases_lost("q", 3)
+    metrics.poisoned("q", 1)
     metrics.acks_refused("q", 2)
     metrics.store_unavailable()
     metrics.started(lambda: Readings(4, 3, 1.0))
@@ -215,6 +216,7 @@ def test_lost_leases_and_outages_are_counted() -> None:
     shown = samples(metrics)
     assert shown["headrace_leases_expired_total", ("queue", "q")] == 1
     assert shown["headrace_leases_lost_total", ("queue", "q")] == 3
+    assert shown["headrace_jobs_poisoned_total", ("queue", "q")] == 1
     assert shown["headrace_acks_refused_total", ("queue", "q")] == 2
     assert shown["headrace_store_unanswered_calls_total",] == 1
     assert (shown["headrace_slots", ("state", "busy")], shown["headrace_slots", ("state", "free")]) == (7, 1)

@@ -56,6 +56,7 @@ async def test_opentelemetry_receives_the_messaging_metrics() -> None:
         await queue.enqueue_many([JobSpec("send", each) for each in ("good", "bad")])
         await queue.drain()
         metrics.leases_lost("q", 3)
+        metrics.poisoned("q", 1)
         metrics.acks_refused("q", 2)
         metrics.store_unavailable()
         points = points_of(reader)
@@ -83,6 +84,7 @@ async def test_opentelemetry_receives_the_messaging_metrics() -> None:
     assert {(each.attributes or {})["headrace.slot.state"]: each.value for each in slots} == {"busy": 0, "free": 16}
     single = {name: found[0].value for name, found in points.items() if isinstance(found[0], NumberDataPoint)}
     assert single["headrace.leases.lost"] == 3
+    assert single["headrace.jobs.poisoned"] == 1
     assert single["headrace.acks.refused"] == 2
     assert single["headrace.store.unanswered_calls"] == 1
     provider.shutdown()

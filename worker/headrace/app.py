@@ -9,12 +9,13 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from threading import Lock
 from types import MappingProxyType
-from typing import Any, Protocol, TypeVar, overload
+from typing import Any, Literal, Protocol, TypeVar, overload
 
 from headrace.context import Context
 from headrace.dependencies import Dependency, constant, make_dependency
 from headrace.errors import InvalidInput
 from headrace.handler import BatchLimits, Handler, make_handler
+from headrace.job import Job
 from headrace.leader_term import LeaderTerm
 from headrace.retry import RetryPolicy
 
@@ -22,6 +23,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 CallNext = Callable[[Context, Any], Awaitable[Any]]
 ElectedHook = Callable[[LeaderTerm], object]
 ResignedHook = Callable[[LeaderTerm, str], object]
+LostJobHook = Callable[[Job, Literal["recovered", "poisoned"]], object]
 
 
 class Middleware(Protocol):
@@ -35,6 +37,7 @@ class Middleware(Protocol):
 M = TypeVar("M", bound=Middleware)
 E = TypeVar("E", bound=ElectedHook)
 R = TypeVar("R", bound=ResignedHook)
+L = TypeVar("L", bound=LostJobHook)
 
 
 class App:
@@ -57,6 +60,7 @@ class App:
         self._dependencies: dict[str, Dependency] = {}
         self._elected: list[ElectedHook] = []
         self._resigned: list[ResignedHook] = []
+        self._lost_job: list[LostJobHook] = []
         self._lock = Lock()
         self._frozen = False
 
@@ -196,6 +200,19 @@ class App:
             self._resigned.append(function)
         return function
 
+    def on_lost_job(self, function: L) -> L:
+        """Register the decorated function, called as ``function(job, outcome)`` for jobs whose worker was lost.
+
+        ``outcome`` is "recovered" where the job is about to run again, and "poisoned" where it was lost once too often,
+        running alone, and is dead now: it seems to kill its worker. It is called, async or not, in the event loop of
+        the worker that finds out, beside the handlers; a job may be told twice. An error of it is logged. Raises
+        InvalidInput.
+        """
+        _takes(function, "on_lost_job", "job", "outcome")
+        with self._open("on_lost_job", _named(function)):
+            self._lost_job.append(function)
+        return function
+
     # ---- for those who run it ---------------------------------------------------------------------------------------
 
     def freeze(self) -> Mapping[str, Handler]:
@@ -234,6 +251,11 @@ class App:
         return tuple(self._middleware)
 
     @property
+    def lost_job_hooks(self) -> tuple[LostJobHook, ...]:
+        """What is called for jobs whose worker was lost."""
+        return tuple(self._lost_job)
+
+    @property
     def dependencies(self) -> Mapping[str, Dependency]:
         """The registered dependencies by name, in the order in which they are made, read-only."""
         return MappingProxyType(self._dependencies)
@@ -254,6 +276,7 @@ class App:
         other._middleware = list(self._middleware)
         other._dependencies = dict(self._dependencies)
         other._elected, other._resigned = list(self._elected), list(self._resigned)
+        other._lost_job = list(self._lost_job)
         return other
 
     @contextmanager

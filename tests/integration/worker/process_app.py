@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import time
 from pathlib import Path
 from typing import Any
 
 from headrace import App, Context
+from headrace.job import Job
 
 FOLDER = Path(os.environ.get("TEST_FOLDER", "."))
 WORKER = os.environ.get("TEST_WORKER", "?")
@@ -21,6 +23,12 @@ def note(ctx: Context, what: str) -> None:
     # One write of a short line in append mode is never mixed with another process's.
     with (FOLDER / "notes").open("ab", buffering=0) as notes:
         notes.write(line.encode())
+
+
+@app.on_lost_job
+async def lost(job: Job, outcome: str) -> None:
+    with (FOLDER / "lost").open("ab", buffering=0) as lines:
+        lines.write(f"{WORKER} {outcome} {job.id} {job.expiries} {job.crashes}\n".encode())
 
 
 @app.handler("note")
@@ -46,6 +54,12 @@ def ignore_everything(ctx: Context, payload: Any) -> None:
     note(ctx, "began")
     while True:
         time.sleep(1)
+
+
+@app.handler("kill")
+async def kill_the_worker(ctx: Context, payload: Any) -> None:
+    note(ctx, "began")
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 @app.handler("devour")

@@ -43,7 +43,7 @@ class Told(NoMetrics):
 
     def __init__(self) -> None:
         self.outcomes: Counter[str] = Counter()
-        self.lost = 0
+        self.lost = self.poison = 0
         self.claims: list[int] = []
         self.unavailable = 0
         self.terms: list[str] = []
@@ -53,6 +53,9 @@ class Told(NoMetrics):
 
     def settled(self, queue: str, outcome: Outcome, runs: Sequence[Execution]) -> None:
         self.outcomes[outcome] += len(runs)
+
+    def poisoned(self, queue: str, jobs: int) -> None:
+        self.poison += jobs
 
     def leases_lost(self, queue: str, jobs: int) -> None:
         self.lost += jobs

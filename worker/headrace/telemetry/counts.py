@@ -72,6 +72,7 @@ class CountingMetrics(NoMetrics):
         self.claims: dict[str, int] = {}
         self.leases_expired: dict[str, int] = {}
         self.leases_gone: dict[str, int] = {}
+        self.poison: dict[str, int] = {}
         self.refused: dict[str, int] = {}
         self.unanswered = 0
         self.start_delays: dict[str, Histogram] = {}
@@ -146,6 +147,10 @@ class CountingMetrics(NoMetrics):
     def leases_lost(self, queue: str, jobs: int) -> None:
         """Count jobs whose lease a worker of this process lost."""
         self.leases_gone[queue] = self.leases_gone.get(queue, 0) + jobs
+
+    def poisoned(self, queue: str, jobs: int) -> None:
+        """Count jobs that are dead because their worker was lost once too often."""
+        self.poison[queue] = self.poison.get(queue, 0) + jobs
 
     def acks_refused(self, queue: str, jobs: int) -> None:
         """Count results that came too late."""

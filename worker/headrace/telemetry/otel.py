@@ -55,6 +55,9 @@ class OpenTelemetryMetrics(NoMetrics):
         )
         self._finished = meter.create_counter("headrace.jobs.finished", "{job}", "Runs whose outcome is recorded.")
         self._lost = meter.create_counter("headrace.leases.lost", "{job}", "Jobs whose lease a worker here has lost.")
+        self._poisoned = meter.create_counter(
+            "headrace.jobs.poisoned", "{job}", "Jobs that are dead because their worker was lost once too often."
+        )
         self._refused = meter.create_counter("headrace.acks.refused", "{job}", "Results that came too late.")
         self._unanswered = meter.create_counter("headrace.store.unanswered_calls", "{call}", "Calls without an answer.")
         self._reads: list[Callable[[], Readings | None]] = []
@@ -91,6 +94,10 @@ class OpenTelemetryMetrics(NoMetrics):
     def leases_lost(self, queue: str, jobs: int) -> None:
         """Count jobs whose lease was lost."""
         self._lost.add(jobs, _destination(queue))
+
+    def poisoned(self, queue: str, jobs: int) -> None:
+        """Count jobs that are dead because their worker was lost once too often."""
+        self._poisoned.add(jobs, _destination(queue))
 
     def acks_refused(self, queue: str, jobs: int) -> None:
         """Count results that came too late."""

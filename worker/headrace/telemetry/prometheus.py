@@ -56,6 +56,7 @@ class PrometheusMetrics(CountingMetrics, Collector):
             "headrace_leases_expired", "Jobs claimed whose lease had expired at another worker.", self.leases_expired
         )
         yield _by_queue("headrace_leases_lost", "Jobs whose lease a worker here has lost.", self.leases_gone)
+        yield _by_queue("headrace_jobs_poisoned", "Jobs dead: their worker was lost once too often.", self.poison)
         yield _by_queue("headrace_acks_refused", "Jobs that finished after their lease was lost.", self.refused)
         yield CounterMetricFamily(
             "headrace_store_unanswered_calls", "Calls that the store did not answer.", value=self.unanswered

@@ -78,6 +78,8 @@ class Executor:
         self._deadlines = Deadlines(self.running, self._expired)
         self._stopping = False
         self._in_doubt = 0
+        self.on_taken: Callable[[Sequence[Execution]], None] | None = None
+        """Called with the runs that a claim brought, before they start."""
         self.on_free: Callable[[], None] | None = None
         """Called once when a slot becomes free; whoever waits for slots sets it again."""
         self._timed: Callable[[str, float], None] | None = None
@@ -128,6 +130,8 @@ class Executor:
         in_doubt = batch.held_until <= now
         ready = self._intake.take(batch, claim)
         self._leases.add(batch)
+        if self.on_taken is not None:
+            self.on_taken(ready)
         kept = 0 if self._stopping else len(ready) if places is None else places
         for execution in ready[kept:]:
             self._settlements.end(execution, NOT_STARTED)

@@ -25,6 +25,7 @@ from headrace.worker.health import Health, HealthServer
 from headrace.worker.keeper import Keeper
 from headrace.worker.leases import LeaseTable
 from headrace.worker.lifespans import CLOSE_SECONDS, Lifespans
+from headrace.worker.lost_jobs import LostJobs
 from headrace.worker.measuring import MeasuringExecutor, measured
 from headrace.worker.metrics import Metrics, NoMetrics, Readings, Rendered
 from headrace.worker.outage import Reachability
@@ -182,6 +183,10 @@ class Worker:
             for queue in settings.queue_names
         }
         reporter = Reporter(tally, timer_store, reachability)
+        lost_jobs = LostJobs(store, self._app.lost_job_hooks, metrics, failures)
+        stack.push_async_callback(lost_jobs.close)
+        if self._app.lost_job_hooks:
+            executor.on_taken = lost_jobs.recovered
         claims = Claims(
             self.identity,
             working_store,
@@ -195,6 +200,7 @@ class Worker:
             on_lease=keeper.note_lease,
             on_alarm=lambda queue, ms: timers[queue].due_in(ms),
             on_gone=lambda queue: timers[queue].reread(),
+            on_poisoned=lost_jobs.poisoned,
             epoch_of=lambda queue: candidacies.epoch_of(queue),
         )
         stand_by = StandBy(timer_store, claims, executor)

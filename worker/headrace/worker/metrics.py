@@ -56,6 +56,10 @@ class Metrics(Protocol):
         """Count jobs whose lease was lost: a renewal or a result was refused. Each run counts once."""
         ...
 
+    def poisoned(self, queue: str, jobs: int) -> None:
+        """Count jobs that are dead because their worker was lost once too often; told by the worker that found out."""
+        ...
+
     def acks_refused(self, queue: str, jobs: int) -> None:
         """Count, of the jobs whose lease was lost, those that had finished: their result was refused."""
         ...
@@ -107,6 +111,9 @@ class NoMetrics:
         """Do nothing."""
 
     def leases_lost(self, queue: str, jobs: int) -> None:
+        """Do nothing."""
+
+    def poisoned(self, queue: str, jobs: int) -> None:
         """Do nothing."""
 
     def acks_refused(self, queue: str, jobs: int) -> None:

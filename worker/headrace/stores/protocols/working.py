@@ -66,6 +66,7 @@ class Claim:
     knows one. ``alarm_ms``: see `Store.tick`. ``make_room``: a job waits to be run alone, and this worker is asked to
     claim nothing more until it runs nothing; nothing new was leased. ``fenced``: only a leader gets jobs here, and the
     caller is not it. ``fencing_token``: of its leases, a number above that of every earlier lease of these jobs.
+    ``poisoned``: stored ids of jobs whose lease had expired for the last time, and which are dead letters now.
     """
 
     token: bytes
@@ -78,6 +79,7 @@ class Claim:
     make_room: bool = False
     fenced: bool = False
     fencing_token: int = 0
+    poisoned: list[bytes] = field(default_factory=list)
 
 
 def token_of(worker: str, seq: int) -> bytes:

@@ -54,13 +54,24 @@ class RedisWorking(RedisAccess):
                 with suppress(StoreUnavailable):
                     await self._hints.forget(ref)
             return Claim(token, refused=list(range(len(acks))), gone=True)
-        _, now, refused, jobs, following, alarm_ms, more, due, room, fenced, fencing_token = reply
+        _, now, refused, jobs, following, alarm_ms, more, due, room, fenced, fencing_token, poisoned = reply
         if self._hints is not None:
             with suppress(StoreUnavailable):
                 following, alarm_ms = await self._hints.after_claim(ref, worker, Outlook(more, due), seen)
         hint = labelled(ref.queue, following) if following and following != b"@" else None
         alarm = None if alarm_ms < 0 else alarm_ms
-        return Claim(token, _claimed(jobs), refused, False, now, hint, alarm, bool(room), bool(fenced), fencing_token)
+        return Claim(
+            token,
+            _claimed(jobs),
+            refused,
+            now=now,
+            next_hint=hint,
+            alarm_ms=alarm,
+            make_room=bool(room),
+            fenced=bool(fenced),
+            fencing_token=fencing_token,
+            poisoned=poisoned,
+        )
 
     async def resume(self, ref: PartitionRef, worker: str, seq: int, lease_ms: int) -> Claim:
         """Return again the batch of an earlier claim whose reply was lost, its leases renewed."""

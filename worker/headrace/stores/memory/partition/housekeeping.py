@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from headrace.stores.bounds import MAX_PROMOTE, MAX_RECOVER
 from headrace.stores.memory.partition.changes import Changes
 from headrace.stores.memory.partition.contents import Contents
 from headrace.stores.protocols.finished import Trimmed
 
 
+class Recovered(NamedTuple):
+    """How many jobs were taken back, and the ids of those among them that are dead now."""
+
+    jobs: int
+    poisoned: list[bytes]
+
+
 class HousekeepingRules(Contents):
     """Expired leases and due jobs."""
 
-    def recover(self, now: int) -> int:
-        """Take back at most MAX_RECOVER jobs with expired leases, by the suspect rule; the number of them."""
+    def recover(self, now: int) -> Recovered:
+        """Take back at most MAX_RECOVER jobs with expired leases, by the suspect rule."""
         recovered = 0
+        poisoned = []
         while recovered < MAX_RECOVER and (expired := self._leases.take_expired(now)) is not None:
             key, token = expired
             changes = self._changes.setdefault(key[1:], Changes())
@@ -27,12 +37,13 @@ class HousekeepingRules(Contents):
                     lost = f"worker lost: its process ended or froze {changes.crashes} times while it ran only this job"
                     self._note(changes, "worker lost", now, token, lost)
                     self._bury(key, now)
+                    poisoned.append(key[1:])
                     continue
             waiting = self._suspects if changes.suspicion == 0 else self._alone
             changes.suspicion = min(2, changes.suspicion + 1)
             waiting.append(key)
             self._news.became_ready()
-        return recovered
+        return Recovered(recovered, poisoned)
 
     def trim(self, now: int) -> Trimmed:
         """Drop finished jobs and dead letters beyond what is kept, a bounded number; how many were dropped."""

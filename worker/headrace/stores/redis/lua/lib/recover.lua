@@ -1,4 +1,5 @@
--- recover_expired(now, limit): at most 100 jobs whose lease ended are taken back; returns how many, and how many died.
+-- recover_expired(now, limit): at most 100 jobs whose lease ended are taken back; returns how many, and ids of those that
+-- died.
 --
 -- Whoever held them may have been killed by one of them. A first loss makes a job suspect: it waits in a list of its own,
 -- from which a worker takes a few at a time, beside other jobs. A suspect that is lost again waits to be run alone, by a
@@ -6,7 +7,7 @@
 -- kills its process is found without ever charging another one.
 local function recover_expired(now, limit)
   local keys = redis.call('ZRANGEBYSCORE', LEASED, '-inf', now, 'LIMIT', 0, 100)
-  if #keys == 0 then return 0, 0 end
+  if #keys == 0 then return 0, {} end
   local ids = {}
   for n, key in ipairs(keys) do ids[n] = string.sub(key, 2) end
   local tokens = redis.call('HMGET', LEASE, unpack(ids))
@@ -16,7 +17,7 @@ local function recover_expired(now, limit)
   redis.call('HDEL', LEASE, unpack(ids))
   redis.call('HINCRBY', META, 'exp', #keys)
   local WAITING = {SUSPECTS, ALONE}
-  local died = 0
+  local died = {}
   for n, id in ipairs(ids) do
     local event = {expiries = 1, status = 'lease expired', now = now, token = tokens[n] or '', error = ''}
     local after, suspicion, crashes = changed(facts[n], event, kept[1])
@@ -24,12 +25,12 @@ local function recover_expired(now, limit)
       event.expiries, event.status = nil, 'worker lost'
       event.error = 'worker lost: its process ended or froze ' .. crashes .. ' times while it ran only this job'
       bury(id, (changed(after, event, kept[1])), now)
-      died = died + 1
+      died[#died + 1] = id
     else
       redis.call('HSET', MUT, id, after)
       redis.call('RPUSH', WAITING[math.min(2, suspicion + 1)], keys[n])
     end
   end
-  if died > 0 then trim_dead(kept[2], died + 100) end
+  if #died > 0 then trim_dead(kept[2], #died + 100) end
   return #keys, died
 end
