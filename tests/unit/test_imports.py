@@ -28,7 +28,7 @@ LAYERS = (
     ("job_spec", "lifecycle", "migration", "statistics", "rotation", "connection"),
     ("inquiry", "waiting", "pending", "placement", "producer"),
     ("sync_producer", "dead_letters", "parked_jobs", "deletion"),
-    ("leadership",),
+    ("leadership", "maintenance"),
     ("worker", "telemetry"),
     ("testing",),
     ("cli", "__main__"),

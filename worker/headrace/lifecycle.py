@@ -10,8 +10,8 @@ the one before has been answered.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Protocol, TypeVar
 
 from headrace.errors import NotDrained, TopologyConflict, UnknownQueue
 from headrace.ids import decode_id, partition_of
@@ -31,6 +31,16 @@ CLIENT_RETRY_MS = 5000
 """A client resends a call whose outcome it does not know for at most this time (then OutcomeUnknown)."""
 
 T = TypeVar("T")
+
+
+class Each(Protocol):
+    """How one step is done on many partitions, such as `each_partition`."""
+
+    def __call__(
+        self, refs: Sequence[PartitionRef], step: Callable[[PartitionRef], Awaitable[T]], /
+    ) -> Awaitable[list[T]]:
+        """Do ``step`` on every partition; the replies in order."""
+        ...
 
 
 async def promote(
@@ -77,8 +87,13 @@ async def _install(store: Store, target: Topology) -> None:
 async def finish_promote(store: Store, topology: Topology) -> None:
     """Make every partition agree with ``topology``: the active version's settled, the older ones' marked."""
     await each_partition(topology.refs(topology.active), lambda ref: store.settle(ref, topology))
+    await mark_older(store, topology)
+
+
+async def mark_older(store: Store, topology: Topology, each: Each | None = None) -> None:
+    """Let every partition of the older versions drain. ``each``: as `each_partition`, for those who take their time."""
     older = [ref for version in topology.older for ref in topology.refs(version)]
-    await each_partition(older, lambda ref: store.mark(ref, topology))
+    await (each or each_partition)(older, lambda ref: store.mark(ref, topology))
 
 
 async def _discard_surplus(store: Store, winner: Topology, version: int, partitions: int) -> None:
@@ -107,13 +122,14 @@ async def configure(
             target = current.configured(settings, owner)
             if not await store.write_topology(current.epoch, target):
                 continue
-        await _settle(store, target)
+        await settle_all(store, target)
         return target
 
 
-async def _settle(store: Store, target: Topology) -> None:
+async def settle_all(store: Store, target: Topology, each: Each | None = None) -> None:
+    """Let every partition of every version agree with ``target``. ``each``: see `mark_older`."""
     refs = [ref for version in target.versions for ref in target.refs(version)]
-    await each_partition(refs, lambda ref: store.settle(ref, target))
+    await (each or each_partition)(refs, lambda ref: store.settle(ref, target))
 
 
 async def close_drained(store: Store, topology: Topology, version: int) -> dict[int, Counts]:
@@ -135,6 +151,25 @@ def undrained_reason(counts: Mapping[int, Counts], client_retry_ms: int = CLIENT
     if _wait_ms(counts, client_retry_ms) > 0:
         return "ClientsMayRetry"
     return None
+
+
+def drain_look_ms(counts: Iterable[Counts], timeout_ms: int | None = None) -> int:
+    """Return after how many milliseconds a draining version with these counts is worth another look.
+
+    Between 1.5 and 30 s: soon while jobs run or could, later if everything that is left is due later.
+    ``timeout_ms``: how long it may drain.
+    """
+    soonest = 30_000
+    for count in counts:
+        if timeout_ms and count.waiting and count.marked_at is not None:
+            soonest = min(soonest, max(1_500, count.marked_at + timeout_ms - count.now))
+        if count.live - count.scheduled - count.retry - count.parked > 0 or count.state == "active":
+            return 1_500
+        if count.parked:
+            soonest = min(soonest, 5_000)
+        if count.next_due_at is not None and count.live:
+            soonest = min(soonest, max(1_500, count.next_due_at - count.now))
+    return soonest
 
 
 def _wait_ms(counts: Mapping[int, Counts], client_retry_ms: int) -> int:
@@ -202,7 +237,7 @@ async def complete(store: Store, queue: str, version: int, *, client_retry_ms: i
                 continue
             current = target
         if current.settings.drain.order == "strict":
-            await _settle(store, current)  # the next version's turn
+            await settle_all(store, current)  # the next version's turn
         await _remove(store, current, version)
         if await store.write_topology(current.epoch, target := current.dropped(version)):
             return target

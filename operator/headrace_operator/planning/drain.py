@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from headrace.lifecycle import undrained_reason
+from headrace.lifecycle import drain_look_ms, undrained_reason
 from headrace.migration import drain_action
 from headrace.stores.base import Counts
 from headrace.topology import Topology
@@ -63,18 +63,10 @@ def next_look_ms(backend: Backend) -> int | None:
         return None
     soonest = 30_000
     for version in topology.older:
-        for count in backend.counts.get(version, {}).values():
-            if topology.settings.drain.timeout_ms and count.waiting and count.marked_at is not None:
-                left = count.marked_at + topology.settings.drain.timeout_ms - count.now
-                soonest = min(soonest, max(1_500, left))
-            if count.live - count.scheduled - count.retry - count.parked > 0 or count.state == "active":
-                return 1_500
-            if count.parked:
-                soonest = min(soonest, 5_000)
-            if count.next_due_at is not None and count.live:
-                soonest = min(soonest, max(1_500, count.next_due_at - count.now))
-        if undrained_reason(backend.counts.get(version, {})) in (None, "ClientsMayRetry"):
-            return 1_000
+        counts = backend.counts.get(version, {})
+        soonest = min(soonest, drain_look_ms(counts.values(), topology.settings.drain.timeout_ms))
+        if undrained_reason(counts) in (None, "ClientsMayRetry"):
+            soonest = min(soonest, 1_000)
     return soonest
 
 

@@ -47,6 +47,7 @@ class Told(NoMetrics):
         self.claims: list[int] = []
         self.unavailable = 0
         self.terms: list[str] = []
+        self.duties: Counter[str] = Counter()
 
     def claimed(self, queue: str, runs: Collection[Execution]) -> None:
         self.claims.append(len(runs))
@@ -62,6 +63,9 @@ class Told(NoMetrics):
 
     def store_unavailable(self) -> None:
         self.unavailable += 1
+
+    def duty_ran(self, queue: str, duty: str, seconds: float, *, failed: bool) -> None:
+        self.duties[f"{duty} failed" if failed else duty] += 1
 
     def term_ended(self, queue: str, reason: str) -> None:
         self.terms.append(reason)

@@ -278,7 +278,7 @@ async def test_results_that_the_store_never_confirms_are_told(store: Store) -> N
     await put(producer, "job", [None])
     faulty = Faulty(store)
     faulty.hold["ack"] = asyncio.Event()
-    running = Running(app, faulty)
+    running = Running(app, faulty, leader_backends="none")  # a hint of a leader would bring a claim, with the result
     await eventually(lambda: faulty.calls["ack"])
     ending = await running.stop()
     assert (ending.abandoned, ending.unconfirmed) == (0, 1)

@@ -23,8 +23,8 @@ from headrace.leadership.settings import LeaderSettings
 
 log = logging.getLogger("headrace.leadership")
 
-Duties = Callable[[Term], Coroutine[Any, Any, None]]
-"""The housekeeping of a leader, for one term; runs until it is cancelled."""
+Duties = Callable[[Callable[[], Token | None]], Coroutine[Any, Any, None]]
+"""The housekeeping of a leader, for one term; runs until it is cancelled. Given what says which token to show now."""
 
 
 class _Resigned(Exception):
@@ -162,5 +162,5 @@ class Candidacy:
 
 
 async def _endless(duties: Duties, term: Term) -> None:
-    await duties(term)
+    await duties(term.token)
     raise RuntimeError("the duties of the leader ended by themselves")

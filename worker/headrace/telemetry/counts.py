@@ -81,6 +81,8 @@ class CountingMetrics(NoMetrics):
         self.moves: dict[tuple[str, str], int] = {}
         self.fenced: dict[str, int] = {}
         self.renewals: dict[tuple[str, str], Histogram] = {}
+        self.duties: dict[tuple[str, str], Histogram] = {}
+        self.failed_duties: dict[tuple[str, str], int] = {}
         self._finished: dict[Finished, _Series] = {}
         self._by_type: dict[tuple[str, Outcome], dict[str, _Series]] = {}
         self._reads: list[Callable[[], Readings | None]] = []
@@ -166,6 +168,12 @@ class CountingMetrics(NoMetrics):
     def store_unavailable(self) -> None:
         """Count a call without an answer."""
         self.unanswered += 1
+
+    def duty_ran(self, queue: str, duty: str, seconds: float, *, failed: bool) -> None:
+        """Count a run of a duty, by queue and duty, and those that failed."""
+        self.duties.setdefault((queue, duty), Histogram()).observe(seconds)
+        if failed:
+            self.failed_duties[queue, duty] = self.failed_duties.get((queue, duty), 0) + 1
 
     # ---- written by the threads of elections ------------------------------------------------------------------------
 

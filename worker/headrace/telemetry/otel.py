@@ -66,6 +66,9 @@ class OpenTelemetryMetrics(NoMetrics):
         self._terms = meter.create_counter("headrace.leader.terms_ended", "{term}", "Terms of workers here as leader.")
         self._moves = meter.create_counter("headrace.leader.moves", "{move}", "Changes of a leader to another lock.")
         self._fenced = meter.create_counter("headrace.leader.fenced", "{token}", "Tokens that the fence refused.")
+        self._duties = meter.create_histogram(
+            "headrace.leader.duty_duration", "s", "Time of duties.", explicit_bucket_boundaries_advisory=BUCKETS
+        )
         self._renewals = meter.create_histogram(
             "headrace.leader.renew_duration", "s", "Time of renewals.", explicit_bucket_boundaries_advisory=BUCKETS
         )
@@ -126,6 +129,11 @@ class OpenTelemetryMetrics(NoMetrics):
     def term_ended(self, queue: str, reason: str) -> None:
         """Count a term that ended."""
         self._terms.add(1, _destination(queue) | {"headrace.leader.reason": reason})
+
+    def duty_ran(self, queue: str, duty: str, seconds: float, *, failed: bool) -> None:
+        """Record the time of a run of a duty."""
+        error = {"error.type": "_OTHER"} if failed else {}
+        self._duties.record(seconds, _destination(queue) | {"headrace.leader.duty": duty} | error)
 
     def _readings(self) -> list[Readings]:
         return [found for read in list(self._reads) if (found := read()) is not None]

@@ -93,6 +93,13 @@ class PrometheusMetrics(CountingMetrics, Collector):
             ("queue", "backend"),
             copied(self.renewals).items(),
         )
+        yield _histograms(
+            "headrace_leader_duty_duration_seconds",
+            "Time of the runs of a leader's duties.",
+            ("queue", "duty"),
+            copied(self.duties).items(),
+        )
+        yield _labelled("headrace_leader_duty_failures", "Runs of duties that failed.", "duty", self.failed_duties)
         leading: dict[str, Leading] = {}
         for reading in readings:
             for queue, found in reading.leading.items():

@@ -11,8 +11,9 @@ from headrace.app import App
 from headrace.election.states import Reason, Seat, State
 from headrace.errors import InvalidInput
 from headrace.leader_term import nobody_leads
-from headrace.leadership.candidacy import Candidacy, Duties
+from headrace.leadership.candidacy import Candidacy
 from headrace.leadership.locks import RANKS, beside, chain, check
+from headrace.maintenance import Housekeeping
 from headrace.stores.base import Store
 from headrace.worker.metrics import Leading, Metrics
 from headrace.worker.settings import WorkerSettings
@@ -24,7 +25,8 @@ class Candidacies:
     """Campaigns for every queue of a worker. Construct it in the worker's loop; nothing is sent before `start`.
 
     ``worker``: its identity in the store, which is a part of its identity as leader. ``exclusive``: whether only its
-    leader executes a queue. Raises InvalidInput if the settings name a lock that cannot be used here.
+    leader executes a queue. ``housekeeping``: what the leader of each queue does. Raises InvalidInput if the settings
+    name a lock that cannot be used here.
     """
 
     def __init__(
@@ -35,11 +37,11 @@ class Candidacies:
         worker: str,
         metrics: Metrics,
         exclusive: Callable[[str], bool],
-        duties: Callable[[str], Duties],
+        housekeeping: Mapping[str, Housekeeping],
     ) -> None:
         self._started = False
         self._by_queue: dict[str, Candidacy] = {}
-        for queue in settings.queues:
+        for queue in settings.queue_names:
             place = beside(store, queue)
             if place is None:
                 log.debug("queue %s: its store has no place for a fence, so nobody leads it", queue)
@@ -53,7 +55,7 @@ class Candidacies:
                 place,
                 settings,
                 settings.leader_timings(exclusive=exclusive(queue)),
-                duties(queue),
+                housekeeping[queue].run,
                 app.elected_hooks,
                 app.resigned_hooks,
                 ElectionMetrics(queue, metrics),

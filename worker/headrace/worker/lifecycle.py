@@ -13,8 +13,8 @@ from secrets import token_hex
 from typing import Any
 
 from headrace.app import App
-from headrace.election.tenure import Term
 from headrace.errors import HeadraceError, UnsupportedServer
+from headrace.maintenance import Housekeeping, Signs, duties
 from headrace.stores.base import Store
 from headrace.worker.cancellation import cancel_all
 from headrace.worker.candidacies import Candidacies, led_queue
@@ -112,7 +112,7 @@ class Worker:
 
         Raises InvalidInput if the worker does not serve it.
         """
-        name = led_queue(queue, self._settings.queues)
+        name = led_queue(queue, self._settings.queue_names)
         return self._candidacies is not None and self._candidacies.epoch_of(name)() is not None
 
     async def run(self, *, handle_signals: bool = False) -> Ending:
@@ -147,7 +147,8 @@ class Worker:
         stack.callback(failures.flush)
         measuring = type(metrics) is not NoMetrics
         working_store = measured(store, metrics.store_called) if measuring else store
-        tally = Tally()
+        signs = self._signs = {queue: Signs() for queue in settings.queue_names}
+        tally = Tally(lambda queue: signs[queue].noticed())
         metrics = tallied(metrics, tally)
         settlements = Settlements(
             working_store, leases, reachability, metrics, failures, Results(policies), self._settle_delay
@@ -179,6 +180,7 @@ class Worker:
                 reachability,
                 presence.beat,
                 lambda queue, stop_ms: stand_by.told(queue, stop_ms),
+                signs[queue],
             )
             for queue in settings.queue_names
         }
@@ -231,9 +233,12 @@ class Worker:
             return Ending()
         executor.serve(self._app, lifespans.values, processes)
         await self._first_look(policies, reachability)
-        candidacies = Candidacies(
-            self._app, store, settings, self.identity, metrics, lambda queue: False, lambda queue: _no_duties
-        )
+        housekeeping = {
+            # On the timer's connections: one of its own would be idle for days, and not follow a URL that changes.
+            queue: Housekeeping(queue, timer_store, signs[queue], duties, metrics, timers[queue].reread)
+            for queue in settings.queue_names
+        }
+        candidacies = Candidacies(self._app, store, settings, self.identity, metrics, lambda queue: False, housekeeping)
         self._candidacies = candidacies
         stack.push_async_callback(candidacies.stop)
         candidacies.start()
@@ -403,10 +408,6 @@ class Worker:
         server = HealthServer(settings.health_address, settings.health_port, checks, pages)
         server.listen()
         return server
-
-
-async def _no_duties(term: Term) -> None:
-    await asyncio.Event().wait()
 
 
 def _open_metrics(settings: WorkerSettings) -> Metrics:

@@ -88,6 +88,10 @@ class Metrics(Protocol):
         """Count the end of a term of this worker as leader. Called in the elector's thread."""
         ...
 
+    def duty_ran(self, queue: str, duty: str, seconds: float, *, failed: bool) -> None:
+        """Count one run of a duty of this worker as leader, and how long it took."""
+        ...
+
 
 @runtime_checkable
 class Rendered(Protocol):
@@ -135,4 +139,7 @@ class NoMetrics:
         """Do nothing."""
 
     def term_ended(self, queue: str, reason: str) -> None:
+        """Do nothing."""
+
+    def duty_ran(self, queue: str, duty: str, seconds: float, *, failed: bool) -> None:
         """Do nothing."""

@@ -40,6 +40,8 @@ class Reachability:
         self._clock = clock
         self.answered_at: float | None = None
         self.down_since: float | None = None
+        self.outages = 0
+        """How many have ended."""
         self._logged_at = float("-inf")
         self._told = False
 
@@ -52,6 +54,7 @@ class Reachability:
             if self._told:
                 log.warning("the store answers again after %.1f s", now - down_since)
             self.down_since, self._told = None, False
+            self.outages += 1
 
     def failed(self, what: str, error: Exception) -> None:
         """Note a call that failed; one line per 30 s is logged, however many loops fail."""

@@ -103,7 +103,7 @@ class WorkerSettings(LeaderSettings):
                 f"max_in_flight {self.max_in_flight} is below concurrency {self.concurrency} + queue_buffer "
                 f"{self.queue_buffer}; set it to at least {slots}, or lower these"
             )
-        self.check_lease_names(self.queues)
+        self.check_lease_names(self.queue_names)
         return self
 
     @property

@@ -22,9 +22,13 @@ FLUSH_SECONDS = 1.0
 
 
 class Tally:
-    """What was counted since it was taken last, by queue and by the names of `headrace.stores.base.WORK`."""
+    """What was counted since it was taken last, by queue and by the names of `headrace.stores.base.WORK`.
 
-    def __init__(self) -> None:
+    ``noticed`` is called with the queue whenever something is counted.
+    """
+
+    def __init__(self, noticed: Callable[[str], None] = lambda queue: None) -> None:
+        self._noticed = noticed
         self._counts: dict[str, Counter[str]] = {}
         self._seconds: dict[str, float] = {}
         self.changed = asyncio.Event()
@@ -34,6 +38,7 @@ class Tally:
         """Count ``number`` more."""
         self._counts.setdefault(queue, Counter())[name] += number
         self.changed.set()
+        self._noticed(queue)
 
     def timed(self, queue: str, seconds: float) -> None:
         """Count a run that was timed."""

@@ -7,6 +7,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable
 
+from headrace.maintenance.signs import Signs
 from headrace.stores.base import Beat, Store
 from headrace.topology import PartitionRef, Topology
 from headrace.worker.claims import Claims
@@ -70,7 +71,7 @@ class QueueTimer:
 
     Every 5 s it also says what ``beat`` tells of this worker, reads the queue's settings, looks for parked jobs whose
     type this worker knows and, where hints may be lost, looks into one more partition. ``stand_by`` is told for how
-    long to claim nothing.
+    long to claim nothing, ``signs`` what it learns.
     """
 
     def __init__(
@@ -84,8 +85,11 @@ class QueueTimer:
         reachability: Reachability,
         beat: Callable[[str], Beat] | None = None,
         stand_by: Callable[[str, int | None], Awaitable[None]] | None = None,
+        signs: Signs | None = None,
     ) -> None:
         self._queue = queue
+        self._signs = signs or Signs()
+        self._outages = reachability.outages
         self._worker = worker
         self._store = store
         self._policies = policies
@@ -101,6 +105,7 @@ class QueueTimer:
 
     def rearm(self) -> None:
         """Tick now: an earlier due time appeared."""
+        self._signs.noticed()
         self._set(0.0)
 
     def due_in(self, ms: int) -> None:
@@ -138,6 +143,7 @@ class QueueTimer:
                 if reading:
                     self._read_at = now + TICK_SECONDS
                     topology = await self._policies.refresh(self._store, self._queue)
+                    self._signs.read(topology)
                     await self._unparker.look()
                     if topology is not None and self._store.hints_may_be_lost:
                         self._sweep(topology)
@@ -153,6 +159,9 @@ class QueueTimer:
                 continue
             backoff.reset()
             self._reachability.answered()
+            if self._outages != self._reachability.outages:
+                self._outages = self._reachability.outages
+                self._signs.came_back()
             if tick.alarm_ms is not None:
                 # Never at once again: what is due now has just been turned into hints.
                 self.due_in(max(1, tick.alarm_ms))

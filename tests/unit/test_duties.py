@@ -1,0 +1,244 @@
+"""When each duty of a leader is due, and what it does: on a queue in memory, step by step."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from headrace import JobSpec, Producer
+from headrace.deletion import delete_queue
+from headrace.election.fence import Token
+from headrace.lifecycle import promote
+from headrace.maintenance import Duty, Signs
+from headrace.maintenance.drained_versions import DrainedVersions
+from headrace.maintenance.lost_hints import LostHints
+from headrace.maintenance.statistics import FreshStatistics
+from headrace.maintenance.turn import Turn
+from headrace.maintenance.unfinished_changes import DELETION_SECONDS, UnfinishedChanges
+from headrace.stores.base import Settled
+from headrace.stores.memory import MemoryStore
+from headrace.topology import PartitionRef, Topology
+
+QUEUE = "emails"
+
+
+class Counting(MemoryStore):
+    """Counts the calls of duties by method."""
+
+    def __init__(self, clock: Callable[[], int]) -> None:
+        super().__init__(clock)
+        self.calls: Counter[str] = Counter()
+
+    def __getattribute__(self, name: str) -> Any:
+        method = super().__getattribute__(name)
+        if name not in ("settle", "mark", "counts", "hint", "close_partition", "survey"):
+            return method
+
+        async def call(*args: Any) -> Any:
+            self.calls[name] += 1
+            return await method(*args)
+
+        return call
+
+
+class Scene:
+    """A queue, a leader's signs of it, and a clock that the test moves."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.store = Counting(lambda: int(self.now * 1000))
+        self.signs = Signs()
+        self.reread = 0
+
+    async def read(self) -> Topology:
+        """Read the topology, as the leader's worker does."""
+        topology = await self.store.read_topology(QUEUE)
+        assert topology is not None
+        self.signs.read(topology)
+        return topology
+
+    def due(self, duty: Duty) -> float | None:
+        at = duty.due(self.signs, self.now)
+        return None if at is None else at - self.now
+
+    async def run(self, duty: Duty) -> Counter[str]:
+        """Run a duty, which must be due; the calls that it made."""
+        assert (due := self.due(duty)) is not None
+        assert due <= 0
+        self.store.calls.clear()
+
+        async def pause(seconds: float) -> None:
+            self.now += seconds
+
+        def reread() -> None:
+            self.reread += 1
+
+        turn = Turn(QUEUE, self.store, lambda: Token(1, "n"), reread, lambda: self.now, pause)
+        await duty.run(turn, self.signs)
+        return self.store.calls
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+async def test_a_promotion_that_died_after_its_topology_was_written_is_finished_once(scene: Scene) -> None:
+    duty = UnfinishedChanges()
+    await promote(scene.store, QUEUE, 1, 2)
+    first = await scene.read()
+    assert (await scene.run(duty))["settle"] == 2
+    assert scene.due(duty) is None
+
+    target = first.promoted(2, 3)
+    await scene.store.install(PartitionRef(QUEUE, 2, 0), target, 3)
+    assert await scene.store.write_topology(first.epoch, target)
+    await scene.read()
+    calls = await scene.run(duty)
+    assert (calls["settle"], calls["mark"]) == (5, 2)
+    states = [each.state for each in await scene.store.counts([*target.refs(1), *target.refs(2)])]
+    assert states == ["draining", "draining", "active", "active", "active"]
+    assert scene.due(duty) is None
+
+
+async def test_a_deletion_that_nobody_ends_is_ended_after_a_while(scene: Scene) -> None:
+    duty = UnfinishedChanges()
+    await promote(scene.store, QUEUE, 1, 2)
+    topology = await scene.read()
+    await scene.run(duty)
+    assert await scene.store.write_topology(topology.epoch, topology.condemned())
+    await scene.read()
+    assert scene.due(duty) == DELETION_SECONDS
+    scene.now += DELETION_SECONDS
+    await scene.run(duty)
+    assert await scene.store.read_topology(QUEUE) is None
+    assert scene.reread == 1
+    assert (await delete_queue(scene.store, QUEUE)).partitions == 0
+
+
+async def test_hints_are_raised_where_jobs_are_at_the_begin_after_an_outage_and_after_a_promotion(scene: Scene) -> None:
+    duty = LostHints()
+    await promote(scene.store, QUEUE, 1, 8)
+    producer = Producer(scene.store)
+    await producer.enqueue_many(QUEUE, [JobSpec("x", None, id=f"job-{n}") for n in range(3)])
+    await producer.enqueue(QUEUE, "x", None, id="later", delay=60)
+    topology = await scene.read()
+    holding = {each.ref for each in await held(scene.store, topology)}
+    while await scene.store.wait_hint([QUEUE], 0.01) is not None:
+        pass  # taken by a worker that dies
+
+    calls = await scene.run(duty)
+    assert (calls["counts"], calls["hint"]) == (8, len(holding))
+    found = set()
+    while (hint := await scene.store.wait_hint([QUEUE], 0.01)) is not None:
+        found.add(hint)
+    assert found == holding
+
+    assert scene.due(duty) is None
+    scene.signs.noticed()
+    assert scene.due(duty) is None
+    scene.signs.came_back()
+    await scene.run(duty)
+    assert scene.due(duty) is None
+    await promote(scene.store, QUEUE, 2, 1)
+    await scene.read()
+    assert (await scene.run(duty))["counts"] == 9
+
+
+class Held:
+    def __init__(self, ref: PartitionRef) -> None:
+        self.ref = ref
+
+
+async def held(store: MemoryStore, topology: Topology) -> list[Held]:
+    refs = topology.refs(topology.active)
+    return [Held(ref) for ref, each in zip(refs, await store.counts(refs), strict=True) if each.live]
+
+
+async def test_a_drained_version_is_removed_and_looked_at_no_more_often_than_it_changes(scene: Scene) -> None:
+    duty = DrainedVersions()
+    await promote(scene.store, QUEUE, 1, 4)
+    await scene.read()
+    assert scene.due(duty) is None  # nothing drains
+    await Producer(scene.store).enqueue(QUEUE, "x", None, id="later", delay=20)
+    await promote(scene.store, QUEUE, 2, 1)
+    await scene.read()
+    assert (await scene.run(duty))["close_partition"] == 4
+    # The other partitions are closed; the last one is worth a look when its job is due.
+    assert scene.due(duty) == pytest.approx(20, abs=0.1)
+    scene.now += 21
+    assert (await scene.run(duty))["close_partition"] == 1
+    assert scene.due(duty) == 1.5  # while it runs, soon
+
+    (ref,) = (each.ref for each in await held_in(scene.store, 1))
+    claim = await scene.store.claim(ref, "w", 1, 1, 30_000)
+    await scene.store.ack(ref, [Settled(claim.jobs[0].key, claim.token)])
+    scene.now += 2
+    await scene.run(duty)
+    topology = await scene.read()
+    assert set(topology.versions) == {2}
+    assert scene.reread == 1
+    assert scene.due(duty) is None
+
+
+async def held_in(store: MemoryStore, version: int) -> list[Held]:
+    topology = await store.read_topology(QUEUE)
+    assert topology is not None
+    refs = topology.refs(version)
+    return [Held(ref) for ref, each in zip(refs, await store.counts(refs), strict=True) if each.live]
+
+
+async def test_a_version_that_producers_may_resend_to_waits(scene: Scene) -> None:
+    duty = DrainedVersions()
+    await promote(scene.store, QUEUE, 1, 2)
+    await promote(scene.store, QUEUE, 2, 2)
+    await scene.read()
+    await scene.run(duty)
+    assert scene.due(duty) == pytest.approx(5, abs=0.2)
+    assert set((await scene.read()).versions) == {1, 2}
+    scene.now += 5.1
+    await scene.run(duty)
+    assert set((await scene.read()).versions) == {2}
+
+
+async def test_the_versions_of_an_operator_are_left_to_it(scene: Scene) -> None:
+    duty = DrainedVersions()
+    await promote(scene.store, QUEUE, 1, 2, owner={"name": "emails"})
+    await promote(scene.store, QUEUE, 2, 2)
+    await scene.read()
+    assert scene.due(duty) is None
+
+
+async def test_statistics_are_fresh_while_something_happens_and_not_measured_while_nothing_does(scene: Scene) -> None:
+    duty = FreshStatistics()
+    assert scene.due(duty) is None
+    await promote(scene.store, QUEUE, 1, 4)
+    await scene.read()
+    assert (await scene.run(duty))["survey"] == 1
+    assert scene.due(duty) is None
+    scene.now += 3600
+    assert scene.due(duty) is None
+
+    scene.signs.noticed()
+    assert await scene.run(duty)
+    scene.signs.noticed()
+    assert scene.due(duty) == pytest.approx(2)
+    scene.now += 2
+    await scene.run(duty)
+    assert scene.due(duty) is None  # once more after the last sign, and no more
+    found = await scene.store.read_stats(QUEUE)
+    assert found is not None
+    assert found.measured_at == pytest.approx(scene.now * 1000, abs=5)
+
+
+async def test_statistics_of_a_queue_that_is_gone_wait_for_the_topology(scene: Scene) -> None:
+    duty = FreshStatistics()
+    await promote(scene.store, QUEUE, 1, 1)
+    await scene.read()
+    await delete_queue(scene.store, QUEUE)
+    await scene.run(duty)
+    assert scene.reread == 1
+    assert scene.due(duty) == pytest.approx(2)

@@ -1,0 +1,21 @@
+"""What the leader of a queue does for it: one file per duty, each a sequence of short steps that may stop anywhere.
+
+Jobs wait for none of it. A duty says when it is due from what its worker knows anyway (`signs`), so that a leader with
+nothing to do sends nothing; `housekeeping` runs what is due, each duty on its own, paced, and only as long as this
+process leads (`turn`).
+"""
+
+from headrace.maintenance.drained_versions import DrainedVersions
+from headrace.maintenance.duty import Duty, DutyMetrics
+from headrace.maintenance.housekeeping import Housekeeping
+from headrace.maintenance.lost_hints import LostHints
+from headrace.maintenance.signs import Signs
+from headrace.maintenance.statistics import FreshStatistics
+from headrace.maintenance.unfinished_changes import UnfinishedChanges
+
+__all__ = ["Duty", "DutyMetrics", "Housekeeping", "Signs", "duties"]
+
+
+def duties() -> list[Duty]:
+    """Return the duties of a leader, for one term."""
+    return [UnfinishedChanges(), LostHints(), DrainedVersions(), FreshStatistics()]
