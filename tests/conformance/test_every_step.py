@@ -126,7 +126,7 @@ async def test_QE1_QE5_every_step_works_in_every_partition(store: Store, advance
     await through.tick(QUEUE, "worker")
     await through.leave(QUEUE, "worker")
 
-    await configure(through, QUEUE, QueueSettings(timeout_ms=1000))
+    await configure(through, QUEUE, QueueSettings(timeout_ms=1000, retention=Retention()))
     await enqueue(through, "old", "dead", at=ref(5), partitions=PARTITIONS)
     buried = await Worker(through, "gravedigger").claim(at=ref(5))
     await through.fail(ref(5), failures(buried, None)[1:])

@@ -25,7 +25,7 @@ LAYERS = (
     ("app", "arguments", "dependencies", "handler", "location"),
     ("redis",),
     ("stores",),
-    ("job_spec", "lifecycle", "migration", "statistics", "rotation", "connection"),
+    ("job_spec", "finished", "lifecycle", "migration", "statistics", "rotation", "connection"),
     ("inquiry", "waiting", "pending", "placement", "producer"),
     ("sync_producer", "dead_letters", "parked_jobs", "deletion"),
     ("leadership", "maintenance"),

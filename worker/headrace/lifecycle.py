@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from headrace.errors import NotDrained, TopologyConflict, UnknownQueue
+from headrace.finished import carry_over
 from headrace.ids import decode_id, partition_of
 from headrace.settings import QueueSettings
 from headrace.stores.base import Counts, DeadLetter, Store
@@ -215,9 +216,9 @@ async def _parked_types(store: Store, queue: str, version: int, counts: Mapping[
 async def complete(store: Store, queue: str, version: int, *, client_retry_ms: int = CLIENT_RETRY_MS) -> Topology:
     """Remove a drained version: prove that every partition is closed, delete its keys, leave tombstones.
 
-    Its dead letters move to the active version first. Raises UnknownQueue, UnknownVersion, VersionActive,
-    QueueDeleting, NotDrained with the counts (nothing was changed then, except that empty partitions are closed), or
-    TopologyConflict if another promotion came in between. A completion that was interrupted goes on.
+    Its dead letters and finished jobs move to the active version first. Raises UnknownQueue, UnknownVersion,
+    VersionActive, QueueDeleting, NotDrained with the counts (nothing was changed then, except that empty partitions
+    are closed), or TopologyConflict if another promotion came in between. A completion that was interrupted goes on.
     """
     while True:
         current = await store.read_topology(queue)
@@ -233,6 +234,7 @@ async def complete(store: Store, queue: str, version: int, *, client_retry_ms: i
                 wait_ms = _wait_ms(counts, client_retry_ms) if reason == "ClientsMayRetry" else 0
                 parked = await _parked_types(store, queue, version, counts)
                 raise NotDrained(queue, version, remaining, reason, parked_types=parked, wait_ms=wait_ms)
+            await carry_over(store, current, version)
             if not await store.write_topology(current.epoch, target):
                 continue
             current = target

@@ -35,6 +35,22 @@ class MemoryFinished(MemoryAccess):
                 return FoundFinished({}, b"")
             return partition.finished.find(ids, older, newer, self._data.now())
 
+    async def adopt_finished(self, ref: PartitionRef, batches: Sequence[FinishedBatch], incarnation: int) -> int | None:
+        """Keep jobs that finished in an older version, as far as there is room; how many batches were taken."""
+        check_batch(batches)
+        with self._data.lock:
+            partition = self._data.partitions.get(ref)
+            if partition is None or partition.state != "active" or partition.incarnation != incarnation:
+                return None
+            return partition.adopt_finished(batches, self._data.now())
+
+    async def forget_finished(self, ref: PartitionRef, entries: Sequence[bytes]) -> int:
+        """Remove batches of finished jobs, which were adopted elsewhere; how many there were."""
+        check_batch(entries)
+        with self._data.lock:
+            partition = self._data.partitions.get(ref)
+            return partition.finished.remove(entries) if partition else 0
+
     async def trim(self, ref: PartitionRef) -> Trimmed:
         """Drop finished jobs and dead letters beyond what is kept."""
         with self._data.lock:

@@ -73,6 +73,18 @@ class FinishedSteps(Protocol):
         """
         ...
 
+    async def adopt_finished(self, ref: PartitionRef, batches: Sequence[FinishedBatch], incarnation: int) -> int | None:
+        """Keep jobs that finished in an older version, as far as there is room; give the newest first (<= 1,000).
+
+        Returns how many batches were taken, None if the partition is not active in that incarnation of the queue. Their
+        entries get new names; a batch that is given again is kept twice.
+        """
+        ...
+
+    async def forget_finished(self, ref: PartitionRef, entries: Sequence[bytes]) -> int:
+        """Remove batches of finished jobs (<= 1,000), which were adopted elsewhere; how many there were."""
+        ...
+
     async def trim(self, ref: PartitionRef) -> Trimmed:
         """Drop finished jobs and dead letters beyond what the queue's retention keeps, in one bounded step.
 

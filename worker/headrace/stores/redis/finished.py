@@ -7,6 +7,7 @@ from typing import Any
 
 import msgpack
 
+from headrace.redis.client import Argument
 from headrace.stores.bounds import check_batch, check_page
 from headrace.stores.protocols.finished import FinishedBatch, FinishedJob, FoundFinished, Success, Trimmed
 from headrace.stores.protocols.working import Settled
@@ -43,6 +44,21 @@ class RedisFinished(RedisAccess):
         }
         return FoundFinished(jobs, following)
 
+    async def adopt_finished(self, ref: PartitionRef, batches: Sequence[FinishedBatch], incarnation: int) -> int | None:
+        """Keep jobs that finished in an older version, as far as there is room; how many batches were taken."""
+        check_batch(batches)
+        flat: list[Argument] = []
+        for batch in batches:
+            first = batch.jobs[0]
+            flat += (first.finished_at, first.worker, len(batch.jobs), _packed(batch.jobs))
+        taken = int(await self._run("adopt_finished", ref, incarnation, *flat))
+        return None if taken < 0 else taken
+
+    async def forget_finished(self, ref: PartitionRef, entries: Sequence[bytes]) -> int:
+        """Remove batches of finished jobs, which were adopted elsewhere; how many there were."""
+        check_batch(entries)
+        return int(await self._run("forget_finished", ref, *entries)) if entries else 0
+
     async def trim(self, ref: PartitionRef) -> Trimmed:
         """Drop finished jobs and dead letters beyond what is kept; call it until it drops nothing."""
         return Trimmed(*map(int, await self._run("trim", ref)))
@@ -56,6 +72,10 @@ def pack_successes(acks: Sequence[Settled], successes: Sequence[Success]) -> byt
     for (key, _), (kind, attempt, result) in zip(acks, successes, strict=True):
         flat += (key[1:], kind, attempt, result)
     return pack(flat)
+
+
+def _packed(jobs: Sequence[FinishedJob]) -> bytes:
+    return pack([part for job in jobs for part in (job.stored_id, job.type, job.attempt, job.result)])
 
 
 def _jobs(data: bytes, at: int, worker: str) -> tuple[FinishedJob, ...]:

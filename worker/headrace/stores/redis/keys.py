@@ -44,6 +44,8 @@ SCRIPT_KEYS: Final[dict[str, tuple[str, ...]]] = {
     "find_dead": ("dead", "letters"),
     "finished": ("done",),
     "find_finished": ("done",),
+    "adopt_finished": ("meta", "done"),
+    "forget_finished": ("done",),
     "trim": ("meta", "dead", "letters", "done"),
     "statuses": ("meta", "jobs", "lease", "leased", "scheduled", "retry", "park", "moving"),
     "describe": ("jobs", "lease", "leased", "scheduled", "retry", "park", "moving", "mut"),

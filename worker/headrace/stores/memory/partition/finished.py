@@ -24,6 +24,10 @@ class _Entry:
         return len(self.batch.jobs)
 
 
+def _size(jobs: Sequence[FinishedJob]) -> int:
+    return ENTRY_BYTES + sum(len(job.stored_id) + len(job.type) + len(job.result) + 6 for job in jobs)
+
+
 class Finished:
     """Batches of finished jobs, oldest first. The rules are those of ``lua/lib/finished.lua``."""
 
@@ -42,12 +46,26 @@ class Finished:
         """Keep jobs that were acknowledged together at ``at``, as long as ``keep`` says."""
         self._expire(now)
         self._numbers += 1
-        size = ENTRY_BYTES + sum(len(job.stored_id) + len(job.type) + len(job.result) + 6 for job in jobs)
+        size = _size(jobs)
         self._entries.append(_Entry(self._numbers, at, FinishedBatch(b"%d" % self._numbers, tuple(jobs)), size))
         self._jobs += len(jobs)
         self._bytes += size
         self._expires_at = now + keep.ms
         self._trim(keep, now, 4)
+
+    def has_room(self, batch: FinishedBatch, keep: Keep, now: int) -> bool:
+        """Whether one more batch fits beside what is kept, and is not too old."""
+        self._expire(now)
+        fits = self._jobs < keep.jobs and self._bytes + _size(batch.jobs) <= keep.bytes
+        return fits and batch.jobs[0].finished_at + keep.ms > now
+
+    def remove(self, entries: Sequence[bytes]) -> int:
+        """Remove batches; how many there were."""
+        before, gone = len(self._entries), set(entries)
+        self._entries = deque(entry for entry in self._entries if entry.batch.entry not in gone)
+        self._jobs = sum(entry.jobs for entry in self._entries)
+        self._bytes = sum(entry.size for entry in self._entries)
+        return before - len(self._entries)
 
     def _expire(self, now: int) -> None:
         """Forget all of them where nothing has finished for as long as they are kept."""

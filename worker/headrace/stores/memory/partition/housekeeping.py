@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from headrace.stores.bounds import MAX_PROMOTE, MAX_RECOVER
 from headrace.stores.memory.partition.changes import Changes
 from headrace.stores.memory.partition.contents import Contents
-from headrace.stores.protocols.finished import Trimmed
+from headrace.stores.protocols.finished import FinishedBatch, Trimmed
 
 
 class Recovered(NamedTuple):
@@ -48,6 +49,17 @@ class HousekeepingRules(Contents):
     def trim(self, now: int) -> Trimmed:
         """Drop finished jobs and dead letters beyond what is kept, a bounded number; how many were dropped."""
         return Trimmed(self.finished.trim(self._limiter.limits.finished, now, 16), self._trim_dead(500))
+
+    def adopt_finished(self, batches: Sequence[FinishedBatch], now: int) -> int:
+        """Keep jobs that finished elsewhere, as far as there is room; how many batches were taken."""
+        keep = self._limiter.limits.finished
+        taken = 0
+        for batch in batches:
+            if keep is None or not self.finished.has_room(batch, keep, now):
+                break
+            self.finished.add(batch.jobs, batch.jobs[0].finished_at, keep, now)
+            taken += 1
+        return taken
 
     def promote_due(self, now: int) -> int:
         """Move at most MAX_PROMOTE due jobs to ready; the number of them."""
