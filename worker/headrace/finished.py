@@ -28,7 +28,8 @@ class Finished(NamedTuple):
 async def finished_jobs(store: Store, queue: str, *, newest_first: bool = True) -> AsyncIterator[Finished]:
     """Yield the finished jobs that a queue keeps, by the time of their end.
 
-    Those of a version that is gone stand in each partition as if they had ended when it went. Reads page by page, as far as the caller goes on: a page of each partition first. Raises UnknownQueue.
+    Those of a version that is gone stand in each partition as if they had ended when it went. Reads page by page, as
+    far as the caller goes on: a page of each partition first. Raises UnknownQueue.
     """
     topology = await store.read_topology(queue)
     if topology is None:
