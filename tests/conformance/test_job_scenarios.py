@@ -135,6 +135,6 @@ async def test_QD1_QD4_what_has_run_leaves_nothing_behind(
     if backend != "memory":
         left = redis_setups.keys(backend, prefix)
         names = {name.rpartition(":")[2] for name in left}
-        assert names <= {"topology", "meta", "seen", "alarm", "due", "hot"}
+        assert names <= {"topology", "meta", "seen", "alarm", "due", "hot", "wakes"}
         # Nonces of the last calls, which end by themselves.
         assert all(0 <= ms <= 10_000 for name, ms in left.items() if name.endswith(":seen"))
