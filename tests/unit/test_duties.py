@@ -8,17 +8,20 @@ from typing import Any
 
 import pytest
 
-from headrace import JobSpec, Producer
+from headrace import JobSpec, Producer, QueueSettings, Retention
 from headrace.deletion import delete_queue
 from headrace.election.fence import Token
-from headrace.lifecycle import promote
+from headrace.envelope import encode_body
+from headrace.lifecycle import configure, promote
 from headrace.maintenance import Duty, Signs
 from headrace.maintenance.drained_versions import DrainedVersions
 from headrace.maintenance.lost_hints import LostHints
+from headrace.maintenance.retention import INTERVAL as RETENTION_SECONDS
+from headrace.maintenance.retention import BoundedRetention
 from headrace.maintenance.statistics import FreshStatistics
 from headrace.maintenance.turn import Turn
 from headrace.maintenance.unfinished_changes import DELETION_SECONDS, UnfinishedChanges
-from headrace.stores.base import Settled
+from headrace.stores.base import NewJob, Settled, Success
 from headrace.stores.memory import MemoryStore
 from headrace.topology import PartitionRef, Topology
 
@@ -34,7 +37,7 @@ class Counting(MemoryStore):
 
     def __getattribute__(self, name: str) -> Any:
         method = super().__getattribute__(name)
-        if name not in ("settle", "mark", "counts", "hint", "close_partition", "survey"):
+        if name not in ("settle", "mark", "counts", "hint", "close_partition", "survey", "trim"):
             return method
 
         async def call(*args: Any) -> Any:
@@ -242,3 +245,36 @@ async def test_statistics_of_a_queue_that_is_gone_wait_for_the_topology(scene: S
     await scene.run(duty)
     assert scene.reread == 1
     assert scene.due(duty) == pytest.approx(2)
+
+
+async def test_QD2_a_retention_is_kept_to_when_it_changes_and_while_something_happens(scene: Scene) -> None:
+    duty = BoundedRetention()
+    retention = Retention(done_count=50)
+    await promote(scene.store, QUEUE, 1, 2, settings=QueueSettings(retention=retention))
+    await scene.read()
+    assert (await scene.run(duty))["trim"] == 2
+    assert scene.due(duty) is None  # nothing happens
+    ref = PartitionRef(QUEUE, 1, 0)
+    for number in range(40):
+        job = NewJob(b"1%d" % number, 0, encode_body("send", None))
+        await scene.store.enqueue(ref, 2, b"n%d" % number, [job])
+        claim = await scene.store.claim(ref, "w", number, 1, 1000)
+        await scene.store.ack(ref, [Settled(claim.jobs[0].key, claim.token)], [Success("send", 0)])
+    scene.signs.noticed()
+    assert scene.due(duty) == RETENTION_SECONDS
+    await configure(scene.store, QUEUE, QueueSettings(retention=Retention(done_count=4)))
+    await scene.read()
+    assert scene.due(duty) == 0  # a bound was lowered
+    assert (await scene.run(duty))["trim"] > 3  # in bounded steps
+    kept = [job for batch in await scene.store.finished(ref) for job in batch.jobs]
+    assert len(kept) == 2  # the partition's part
+    scene.signs.noticed()
+    scene.now += RETENTION_SECONDS
+    assert scene.due(duty) == 0
+    await scene.run(duty)
+    await configure(scene.store, QUEUE, QueueSettings())
+    await scene.read()
+    await scene.run(duty)
+    assert await scene.store.finished(ref) == []
+    scene.signs.noticed()
+    assert scene.due(duty) is None  # nothing is bounded, so there is nothing to look after
