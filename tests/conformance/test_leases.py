@@ -6,6 +6,7 @@ import pytest
 
 from headrace.errors import InvalidInput
 from headrace.stores.base import MAX_BATCH, Failure, Release, Settled, Store
+from headrace.stores.protocols.working import LEASE_LOST
 from tests.conformance.conftest import Advance
 from tests.conformance.steps import (
     LONG_MS,
@@ -135,7 +136,7 @@ async def test_J3_the_failure_of_a_lost_lease_costs_no_attempt(store: Store, adv
     assert await sizes(store) == {"leased": 1}
     await store.release(ref(), releases(taken))
     job = opened((await Worker(store).claim()).jobs[0])
-    assert (job.attempt, job.expiries, job.last_error) == (0, 1, "")
+    assert (job.attempt, job.expiries, job.last_error) == (0, 1, LEASE_LOST)
 
 
 async def test_J4_a_lost_lease_is_not_renewed(store: Store, advance: Advance) -> None:

@@ -240,9 +240,10 @@ def _claim(claim: Claim, *, ordered: bool = True) -> tuple[object, ...]:
         history = [(entry.status, entry.worker, entry.error) for entry in job.history]
         facts = (job.attempt, job.expiries, job.crashes, job.suspect, job.alone, job.last_error, history)
         jobs.append((claimed.key, job.payload, facts))
+    lost = [(each.key, each.token, each.dead) for each in claim.lost]
     if not ordered:
         jobs.sort(key=lambda each: each[0])
-    return claim.token, jobs, claim.refused, claim.gone, claim.make_room
+    return claim.token, jobs, claim.refused, claim.gone, claim.make_room, lost
 
 
 def test_memory_behaves_like_a_server(redis_server: RedisServer) -> None:

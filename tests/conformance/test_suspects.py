@@ -5,6 +5,7 @@ from headrace.settings import QueueSettings
 from headrace.stores.base import Claimed, Store
 from headrace.stores.bounds import ROOM_MS
 from headrace.stores.memory import MemoryStore
+from headrace.stores.protocols.working import LEASE_LOST
 from tests.conformance.conftest import Advance, ManualClock
 from tests.conformance.steps import (
     QUEUE,
@@ -13,6 +14,7 @@ from tests.conformance.steps import (
     enqueue,
     failures,
     ids,
+    key,
     opened,
     ref,
     releases,
@@ -268,3 +270,27 @@ async def test_V12_a_held_queue_asks_nobody_to_make_room(store: Store, advance: 
     await configure(store, QUEUE, QueueSettings())
     assert await store.wait_hint([QUEUE], 5) == ref()
     assert ids(await worker.claim(alone=True)) == ["a"]
+
+
+async def test_QK6_QB9_a_claim_tells_what_it_took_back_and_whose_it_was(store: Store, advance: Advance) -> None:
+    await created(store)
+    await configure(store, QUEUE, QueueSettings(crash_limit=1))
+    await enqueue(store, "poison")
+    for _ in range(2):
+        await lose(store, advance)
+    doomed = Worker(store, "doomed-at-last")
+    claim = await doomed.claim(lease_ms=LEASE_MS, alone=True)
+    assert [(each.dead, each.worker.partition("-")[0]) for each in claim.lost] == [(False, "doomed")]
+    await enqueue(store, "innocent")
+    await Worker(store, "other").claim(lease_ms=LEASE_MS, suspects=0)
+    await advance(LEASE_MS)
+    claim = await Worker(store, "finder").claim(0)
+    found = {each.worker: each for each in claim.lost}
+    assert found.keys() == {"doomed-at-last", "other"}
+    assert all(each.ended_at <= claim.now for each in claim.lost)
+    assert not found["other"].dead
+    assert (found["doomed-at-last"].dead, found["doomed-at-last"].key) == (True, key("poison"))
+    (letter,) = await store.dead_letters(ref())
+    history = opened(Claimed(b"1" + letter.stored_id, letter.record, letter.changes)).history
+    assert [(entry.status, entry.error) for entry in history[:-1]] == [("lease expired", LEASE_LOST)] * 3
+    assert (await Worker(store, "later").claim(0)).lost == []

@@ -204,9 +204,7 @@ def samples(metrics: PrometheusMetrics) -> dict[Any, float]:
 
 def test_lost_leases_and_outages_are_counted() -> None:
     metrics = PrometheusMetrics()
-    suspect = run()
-    suspect.job.suspect = True
-    metrics.claimed("q", [run(), suspect])
+    metrics.leases_expired("q", 7)
     metrics.leases_lost("q", 3)
     metrics.poisoned("q", 1)
     metrics.acks_refused("q", 2)
@@ -214,7 +212,7 @@ def test_lost_leases_and_outages_are_counted() -> None:
     metrics.started(lambda: Readings(4, 3, 1.0))
     metrics.started(lambda: Readings(4, 4, 2.0))
     shown = samples(metrics)
-    assert shown["headrace_leases_expired_total", ("queue", "q")] == 1
+    assert shown["headrace_leases_expired_total", ("queue", "q")] == 7
     assert shown["headrace_leases_lost_total", ("queue", "q")] == 3
     assert shown["headrace_jobs_poisoned_total", ("queue", "q")] == 1
     assert shown["headrace_acks_refused_total", ("queue", "q")] == 2

@@ -55,7 +55,7 @@ from headrace.stores.protocols.sleeping import Glance, Nap, SleepingSteps, Wakes
 from headrace.stores.protocols.statistics import COUNTERS, WORK, Depth, Growth, Statistics, StatisticsSteps, Survey
 from headrace.stores.protocols.topology import Counts, PartitionState, TopologySteps
 from headrace.stores.protocols.waking import Tick, WakingSteps
-from headrace.stores.protocols.working import Claim, Claimed, Failure, Release, Report, Settled, WorkingSteps
+from headrace.stores.protocols.working import Claim, Claimed, Failure, Lost, Release, Report, Settled, WorkingSteps
 
 __all__ = [
     "COUNTERS",
@@ -95,6 +95,7 @@ __all__ = [
     "Growth",
     "Live",
     "LiveState",
+    "Lost",
     "Moved",
     "Nap",
     "NewJob",

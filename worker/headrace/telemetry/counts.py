@@ -70,7 +70,7 @@ class CountingMetrics(NoMetrics):
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self.clock = clock
         self.claims: dict[str, int] = {}
-        self.leases_expired: dict[str, int] = {}
+        self.expired: dict[str, int] = {}
         self.leases_gone: dict[str, int] = {}
         self.poison: dict[str, int] = {}
         self.refused: dict[str, int] = {}
@@ -94,13 +94,8 @@ class CountingMetrics(NoMetrics):
         self._reads.append(read)
 
     def claimed(self, queue: str, runs: Collection[Execution]) -> None:
-        """Count the jobs of a claim, and those among them whose lease had expired elsewhere."""
+        """Count the jobs of a claim."""
         self.claims[queue] = self.claims.get(queue, 0) + len(runs)
-        expired = 0
-        for run in runs:
-            expired += run.job.suspect
-        if expired:
-            self.leases_expired[queue] = self.leases_expired.get(queue, 0) + expired
 
     def settled(self, queue: str, outcome: Outcome, runs: Sequence[Execution]) -> None:
         """Count finished jobs, how long they ran, and how late they began."""
@@ -149,6 +144,10 @@ class CountingMetrics(NoMetrics):
     def leases_lost(self, queue: str, jobs: int) -> None:
         """Count jobs whose lease a worker of this process lost."""
         self.leases_gone[queue] = self.leases_gone.get(queue, 0) + jobs
+
+    def leases_expired(self, queue: str, jobs: int) -> None:
+        """Count jobs that were taken back because their lease had ended."""
+        self.expired[queue] = self.expired.get(queue, 0) + jobs
 
     def poisoned(self, queue: str, jobs: int) -> None:
         """Count jobs that are dead because their worker was lost once too often."""

@@ -55,6 +55,7 @@ class OpenTelemetryMetrics(NoMetrics):
         )
         self._finished = meter.create_counter("headrace.jobs.finished", "{job}", "Runs whose outcome is recorded.")
         self._lost = meter.create_counter("headrace.leases.lost", "{job}", "Jobs whose lease a worker here has lost.")
+        self._expired = meter.create_counter("headrace.leases.expired", "{job}", "Jobs whose lease had ended.")
         self._poisoned = meter.create_counter(
             "headrace.jobs.poisoned", "{job}", "Jobs that are dead because their worker was lost once too often."
         )
@@ -97,6 +98,10 @@ class OpenTelemetryMetrics(NoMetrics):
     def leases_lost(self, queue: str, jobs: int) -> None:
         """Count jobs whose lease was lost."""
         self._lost.add(jobs, _destination(queue))
+
+    def leases_expired(self, queue: str, jobs: int) -> None:
+        """Count jobs that were taken back because their lease had ended."""
+        self._expired.add(jobs, _destination(queue))
 
     def poisoned(self, queue: str, jobs: int) -> None:
         """Count jobs that are dead because their worker was lost once too often."""

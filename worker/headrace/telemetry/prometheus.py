@@ -53,7 +53,7 @@ class PrometheusMetrics(CountingMetrics, Collector):
         yield finished
         yield _by_queue("headrace_claims", "Jobs claimed.", self.claims)
         yield _by_queue(
-            "headrace_leases_expired", "Jobs claimed whose lease had expired at another worker.", self.leases_expired
+            "headrace_leases_expired", "Jobs taken back because their lease had ended, whoever held it.", self.expired
         )
         yield _by_queue("headrace_leases_lost", "Jobs whose lease a worker here has lost.", self.leases_gone)
         yield _by_queue("headrace_jobs_poisoned", "Jobs dead: their worker was lost once too often.", self.poison)

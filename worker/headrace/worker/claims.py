@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 
-from headrace.stores.base import Claim, Store
+from headrace.stores.base import Claim, Lost, Store
 from headrace.topology import PartitionRef
 from headrace.worker.cancellation import cancel_all
 from headrace.worker.execution import Executor
@@ -63,7 +63,7 @@ class Claims:
         on_lease: Callable[[int], None],
         on_alarm: Callable[[str, int], None],
         on_gone: Callable[[str], None],
-        on_poisoned: Callable[[PartitionRef, Sequence[bytes], int], None],
+        on_lost: Callable[[PartitionRef, Sequence[Lost], int], None],
         epoch_of: Callable[[str], Callable[[], int | None]],
     ) -> None:
         self._worker = worker
@@ -78,7 +78,7 @@ class Claims:
         self._on_lease = on_lease
         self._on_alarm = on_alarm
         self._on_gone = on_gone
-        self._on_poisoned = on_poisoned
+        self._on_lost = on_lost
         self._epoch_of = epoch_of
         self._seq: Iterator[int] = count(1)
         self._reserved = 0
@@ -269,8 +269,8 @@ class Claims:
             hints.add(claim.next_hint)
         elif 0 < len(claim.jobs) == limit:
             hints.add(ref)
-        if claim.poisoned:
-            self._on_poisoned(ref, claim.poisoned, claim.now)
+        if claim.lost:
+            self._on_lost(ref, claim.lost, claim.now)
         if claim.gone:
             self._on_gone(ref.queue)
         if claim.alarm_ms is not None:

@@ -202,7 +202,7 @@ class Worker:
             on_lease=keeper.note_lease,
             on_alarm=lambda queue, ms: timers[queue].due_in(ms),
             on_gone=lambda queue: timers[queue].reread(),
-            on_poisoned=lost_jobs.poisoned,
+            on_lost=lost_jobs.taken_back,
             epoch_of=lambda queue: candidacies.epoch_of(queue),
         )
         stand_by = StandBy(timer_store, claims, executor)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Coroutine, Sequence
 from inspect import isawaitable
 from typing import Any, Literal
@@ -11,7 +12,7 @@ from typing import Any, Literal
 from headrace.app import LostJobHook
 from headrace.envelope import decode_record
 from headrace.job import Job
-from headrace.stores.base import Store
+from headrace.stores.base import Lost, Store, WorkerEntry
 from headrace.topology import PartitionRef
 from headrace.worker.cancellation import cancel_all
 from headrace.worker.failures import FailureLog
@@ -22,6 +23,8 @@ from headrace.worker.repeats import Repeats
 log = logging.getLogger("headrace.worker")
 
 CLOSE_SECONDS = 0.5
+LIVES_MS = 15_000
+"""A worker that was heard of within this time, three beats, lives."""
 
 
 class LostJobs:
@@ -34,6 +37,7 @@ class LostJobs:
         self._failures = failures
         self._tasks: set[asyncio.Task[None]] = set()
         self._problems = Repeats()
+        self._workers = Repeats()
 
     def recovered(self, runs: Sequence[Execution]) -> None:
         """Tell of the jobs of a claim whose lease another worker has lost, before they run."""
@@ -42,10 +46,13 @@ class LostJobs:
         if lost:
             self._start(self._tell(lost, "recovered"))
 
-    def poisoned(self, ref: PartitionRef, ids: Sequence[bytes], since: int) -> None:
-        """Tell of jobs that are dead letters since ``since`` (ms), because they were lost once too often."""
-        self._metrics.poisoned(ref.queue, len(ids))
-        self._start(self._tell_poisoned(ref, ids, since))
+    def taken_back(self, ref: PartitionRef, lost: Sequence[Lost], now: int) -> None:
+        """Tell of jobs that a claim took back at ``now`` (ms): whose they were, and which of them are dead now."""
+        self._metrics.leases_expired(ref.queue, len(lost))
+        self._start(self._tell_whose(ref.queue, lost, now))
+        if dead := [each.key[1:] for each in lost if each.dead]:
+            self._metrics.poisoned(ref.queue, len(dead))
+            self._start(self._tell_poisoned(ref, dead, now))
 
     async def close(self) -> None:
         """Wait a moment for hooks that run, then end them."""
@@ -57,6 +64,26 @@ class LostJobs:
         task = asyncio.get_running_loop().create_task(telling)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    async def _tell_whose(self, queue: str, lost: Sequence[Lost], now: int) -> None:
+        """Say in one line per worker and minute who has lost jobs, and why, as far as is known."""
+        jobs = Counter(each.worker for each in lost)
+        ended_ms = {each.worker: max(0, now - each.ended_at) for each in lost}
+        told = [worker for worker in jobs if self._workers.tells(f"{queue} {worker}")]
+        try:
+            known = {entry.worker: entry for entry in await self._store.about_workers(queue, told)}
+        except Exception:
+            known = {}  # without an answer of the registry the rest is worth telling all the same
+        for worker in told:
+            entry = known.get(worker)
+            log.warning(
+                "queue %s: took %d job(s) back from worker %s%s: %s",
+                queue,
+                jobs[worker],
+                worker,
+                place_of(entry),
+                likely_cause(entry, ended_ms[worker]),
+            )
 
     async def _tell_poisoned(self, ref: PartitionRef, ids: Sequence[bytes], since: int) -> None:
         try:
@@ -86,3 +113,29 @@ class LostJobs:
                 except Exception:
                     if self._problems.tells(outcome):
                         log.exception("a hook for lost jobs failed with job %s (%s)", job.id, job.type)
+
+
+def place_of(entry: WorkerEntry | None) -> str:
+    """Return where a worker ran, in brackets, as far as it has said."""
+    if entry is None:
+        return ""
+    beat = entry.beat
+    where = [f"Pod {beat.pod}"] if beat.pod else [f"host {beat.host}"] if beat.host else []
+    where += [f"node {beat.node}"] if beat.node else []
+    where += [f"process {beat.pid}"] if beat.pid else []
+    return f" ({', '.join(where)})" if where else ""
+
+
+def likely_cause(entry: WorkerEntry | None, ended_ms: int) -> str:
+    """Return what is known of a worker whose leases ended ``ended_ms`` ago, and what probably happened."""
+    ended = f"its leases ended {ended_ms / 1000:.1f} s ago"
+    if entry is None:
+        return f"{ended}; the registry does not know it"
+    heard = f"heard of {entry.heard_ms / 1000:.1f} s ago"
+    if entry.heard_ms < LIVES_MS and not entry.gone:
+        return f"{ended} and it lives ({heard}): a handler hung past its time-out, or its renewals did not arrive"
+    advice = f"; see `kubectl describe pod {entry.beat.pod}`" if entry.beat.pod else ""
+    return (
+        f"{ended}, it was last {heard}: it was killed (for memory, or by a signal), crashed, froze, or was cut off "
+        f"from Redis{advice}"
+    )

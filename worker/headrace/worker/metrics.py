@@ -56,6 +56,10 @@ class Metrics(Protocol):
         """Count jobs whose lease was lost: a renewal or a result was refused. Each run counts once."""
         ...
 
+    def leases_expired(self, queue: str, jobs: int) -> None:
+        """Count jobs that a claim of this worker took back because their lease had ended, whoever held it."""
+        ...
+
     def poisoned(self, queue: str, jobs: int) -> None:
         """Count jobs that are dead because their worker was lost once too often; told by the worker that found out."""
         ...
@@ -115,6 +119,9 @@ class NoMetrics:
         """Do nothing."""
 
     def leases_lost(self, queue: str, jobs: int) -> None:
+        """Do nothing."""
+
+    def leases_expired(self, queue: str, jobs: int) -> None:
         """Do nothing."""
 
     def poisoned(self, queue: str, jobs: int) -> None:

@@ -74,6 +74,11 @@ class _TalliedMetrics:
         self._add(queue, "claimed", len(runs))
         self._metrics.claimed(queue, runs)
 
+    def poisoned(self, queue: str, jobs: int) -> None:
+        """Count jobs that are dead because their worker was lost once too often: no run of them has ended."""
+        self._add(queue, "dead", jobs)
+        self._metrics.poisoned(queue, jobs)
+
     def settled(self, queue: str, outcome: Outcome, runs: Sequence[Execution]) -> None:
         """Count jobs whose outcome the store has confirmed."""
         self._add(queue, outcome, len(runs))

@@ -41,7 +41,7 @@ class MemoryWorking(MemoryAccess):
                 return Claim(token, refused=list(range(len(acks))), gone=True)
             now = self._data.now()
             refused = partition.ack(acks, successes, now)
-            _, poisoned = partition.recover(now)
+            lost = partition.recover(now)
             partition.promote_due(now)
             jobs, more, next_due, room, fenced, fencing_token = partition.claim(
                 token, worker, seq, limit, now + lease_ms, now, suspects=suspects, alone=alone, fence=fence
@@ -52,7 +52,7 @@ class MemoryWorking(MemoryAccess):
             # Read before the leftovers are handed out: it tells this worker where to go on.
             following = None if hints.rearm else hints.first()
             self._waiters.deliver(ref.queue)
-            return Claim(token, jobs, refused, False, now, following, alarm_ms, room, fenced, fencing_token, poisoned)
+            return Claim(token, jobs, refused, False, now, following, alarm_ms, room, fenced, fencing_token, lost)
 
     async def resume(self, ref: PartitionRef, worker: str, seq: int, lease_ms: int) -> Claim:
         """Return again the batch of an earlier claim whose reply was lost, its leases renewed."""
@@ -113,7 +113,7 @@ class MemoryWorking(MemoryAccess):
             if (partition := self._live(ref)) is None:
                 return 0
             now = self._data.now()
-            recovered, _ = partition.recover(now)
+            recovered = len(partition.recover(now))
             self._hint_news(ref, partition, now)
             return recovered
 

@@ -57,6 +57,27 @@ class Claimed(NamedTuple):
     changes: bytes
 
 
+LEASE_LOST = "its worker was killed, crashed, froze, or was cut off from Redis"
+"""What is known of the cause where a lease has ended, as the error of that entry of a job's history."""
+
+
+class Lost(NamedTuple):
+    """A job that was taken back because its lease, under ``token``, had ended at ``ended_at`` (ms).
+
+    ``dead``: it was lost once too often and is a dead letter now.
+    """
+
+    key: bytes
+    token: bytes
+    ended_at: int
+    dead: bool
+
+    @property
+    def worker(self) -> str:
+        """Whose lease it was."""
+        return self.token.rpartition(b":")[0].decode(errors="replace")
+
+
 @dataclass(slots=True)
 class Claim:
     """What a claim (or resume) call returned.
@@ -66,7 +87,7 @@ class Claim:
     knows one. ``alarm_ms``: see `Store.tick`. ``make_room``: a job waits to be run alone, and this worker is asked to
     claim nothing more until it runs nothing; nothing new was leased. ``fenced``: only a leader gets jobs here, and the
     caller is not it. ``fencing_token``: of its leases, a number above that of every earlier lease of these jobs.
-    ``poisoned``: stored ids of jobs whose lease had expired for the last time, and which are dead letters now.
+    ``lost``: jobs that the call took back because their lease had ended, whoever held it.
     """
 
     token: bytes
@@ -79,7 +100,7 @@ class Claim:
     make_room: bool = False
     fenced: bool = False
     fencing_token: int = 0
-    poisoned: list[bytes] = field(default_factory=list)
+    lost: list[Lost] = field(default_factory=list)
 
 
 def token_of(worker: str, seq: int) -> bytes:

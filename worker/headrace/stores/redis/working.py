@@ -13,7 +13,7 @@ from headrace.redis.client import Argument
 from headrace.stores.bounds import check_acks, check_batch, check_limit
 from headrace.stores.protocols.finished import Success
 from headrace.stores.protocols.moving import Fence
-from headrace.stores.protocols.working import Claim, Claimed, Failure, Release, Report, Settled, token_of
+from headrace.stores.protocols.working import Claim, Claimed, Failure, Lost, Release, Report, Settled, token_of
 from headrace.stores.redis.access import RedisAccess, pack
 from headrace.stores.redis.finished import pack_successes
 from headrace.stores.redis.hints import Outlook
@@ -54,7 +54,7 @@ class RedisWorking(RedisAccess):
                 with suppress(StoreUnavailable):
                     await self._hints.forget(ref)
             return Claim(token, refused=list(range(len(acks))), gone=True)
-        _, now, refused, jobs, following, alarm_ms, more, due, room, fenced, fencing_token, poisoned = reply
+        _, now, refused, jobs, following, alarm_ms, more, due, room, fenced, fencing_token, lost = reply
         if self._hints is not None:
             with suppress(StoreUnavailable):
                 following, alarm_ms = await self._hints.after_claim(ref, worker, Outlook(more, due), seen)
@@ -70,7 +70,7 @@ class RedisWorking(RedisAccess):
             make_room=bool(room),
             fenced=bool(fenced),
             fencing_token=fencing_token,
-            poisoned=poisoned,
+            lost=[Lost(key, token, at, dead=bool(dead)) for key, token, at, dead in lost],
         )
 
     async def resume(self, ref: PartitionRef, worker: str, seq: int, lease_ms: int) -> Claim:

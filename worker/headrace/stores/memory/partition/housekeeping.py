@@ -3,34 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from headrace.stores.bounds import MAX_PROMOTE, MAX_RECOVER
 from headrace.stores.memory.partition.changes import Changes
 from headrace.stores.memory.partition.contents import Contents
 from headrace.stores.protocols.finished import FinishedBatch, Trimmed
-
-
-class Recovered(NamedTuple):
-    """How many jobs were taken back, and the ids of those among them that are dead now."""
-
-    jobs: int
-    poisoned: list[bytes]
+from headrace.stores.protocols.working import LEASE_LOST, Lost
 
 
 class HousekeepingRules(Contents):
     """Expired leases and due jobs."""
 
-    def recover(self, now: int) -> Recovered:
-        """Take back at most MAX_RECOVER jobs with expired leases, by the suspect rule."""
-        recovered = 0
-        poisoned = []
-        while recovered < MAX_RECOVER and (expired := self._leases.take_expired(now)) is not None:
-            key, token = expired
+    def recover(self, now: int) -> list[Lost]:
+        """Take back at most MAX_RECOVER jobs with expired leases, by the suspect rule; return them."""
+        taken: list[Lost] = []
+        while len(taken) < MAX_RECOVER and (expired := self._leases.take_expired(now)) is not None:
+            key, (token, until) = expired
             changes = self._changes.setdefault(key[1:], Changes())
             changes.expiries += 1
-            self._note(changes, "lease expired", now, token)
-            recovered += 1
+            self._note(changes, "lease expired", now, token, LEASE_LOST)
             self._expired += 1
             if changes.suspicion == 2:
                 changes.crashes += 1
@@ -38,13 +29,14 @@ class HousekeepingRules(Contents):
                     lost = f"worker lost: its process ended or froze {changes.crashes} times while it ran only this job"
                     self._note(changes, "worker lost", now, token, lost)
                     self._bury(key, now)
-                    poisoned.append(key[1:])
+                    taken.append(Lost(key, token, until, dead=True))
                     continue
             waiting = self._suspects if changes.suspicion == 0 else self._alone
             changes.suspicion = min(2, changes.suspicion + 1)
             waiting.append(key)
+            taken.append(Lost(key, token, until, dead=False))
             self._news.became_ready()
-        return Recovered(recovered, poisoned)
+        return taken
 
     def trim(self, now: int) -> Trimmed:
         """Drop finished jobs and dead letters beyond what is kept, a bounded number; how many were dropped."""

@@ -59,10 +59,10 @@ class Leases:
             heapq.heappop(self._ends)
         return None
 
-    def take_expired(self, now: int) -> tuple[bytes, bytes] | None:
-        """End the lease that expired first; the job's key and the lease's token, None if none has expired."""
+    def take_expired(self, now: int) -> tuple[bytes, Lease] | None:
+        """End the lease that expired first; the job's key with it, None if none has expired."""
         until = self.next_end()
         if until is None or until > now:
             return None
         _, key = heapq.heappop(self._ends)
-        return key, self._leases.pop(key).token
+        return key, self._leases.pop(key)

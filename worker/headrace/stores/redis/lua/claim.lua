@@ -13,7 +13,7 @@
 --          label of the next hot partition or '', ms for the alarm or -1, more jobs are ready (0/1), next due ms or -1,
 --          a job waits to be run alone and this worker is to make room (0/1),
 --          only a leader may claim here, and the caller is not it (0/1), fencing token of the leases,
---          ids of jobs that were lost for the last time and are dead now}
+--          jobs taken back, see lib/recover.lua}
 --         {'gone'}: absent, closed or tombstone
 -- Cost  O(acks + jobs) + O(log n) each; at most 100 recovered and 1,000 promoted. Called by workers.
 local META, R0, R1, R2, SCHEDULED, RETRY, LEASED, LEASE, JOBS, MUT = unpack(KEYS, 1, 10)
@@ -51,7 +51,7 @@ end
 local now = server_now(meta[2])
 local finished, refused = settle_acks(ARGV[6])
 keep_finished(ARGV[9], finished, refused, WORKER, now)
-local recovered, poisoned = recover_expired(now, tonumber(meta[4] or 3) or 3)
+local recovered, lost = recover_expired(now, tonumber(meta[4] or 3) or 3)
 local promoted = promote_due(now)
 
 local limits = {meta[5], meta[6], meta[7], meta[8], meta[9]}
@@ -151,4 +151,4 @@ if HOT then
   following = redis.call('ZRANGE', HOT, 0, 0)[1] or ''
 end
 return {'ok', now, refused, packed, following, alarm_ms, more, due, room, fenced and 1 or 0, fencing_token,
-  poisoned}
+  lost}

@@ -1,15 +1,20 @@
--- recover_expired(now, limit): at most 100 jobs whose lease ended are taken back; returns how many, and ids of those that
--- died.
+-- recover_expired(now, limit): at most 100 jobs whose lease ended are taken back; returns how many, and of each {key,
+-- token, when the lease ended (ms), whether it died (0/1)}.
 --
 -- Whoever held them may have been killed by one of them. A first loss makes a job suspect: it waits in a list of its own,
 -- from which a worker takes a few at a time, beside other jobs. A suspect that is lost again waits to be run alone, by a
 -- worker that runs nothing else; only there a loss is charged, and the `limit`-th makes it a dead letter. So a job that
 -- kills its process is found without ever charging another one.
+local LEASE_LOST = 'its worker was killed, crashed, froze, or was cut off from Redis'
+
 local function recover_expired(now, limit)
-  local keys = redis.call('ZRANGEBYSCORE', LEASED, '-inf', now, 'LIMIT', 0, 100)
-  if #keys == 0 then return 0, {} end
-  local ids = {}
-  for n, key in ipairs(keys) do ids[n] = string.sub(key, 2) end
+  local expired = redis.call('ZRANGEBYSCORE', LEASED, '-inf', now, 'WITHSCORES', 'LIMIT', 0, 100)
+  if #expired == 0 then return 0, {} end
+  local keys, ids = {}, {}
+  for n = 1, #expired, 2 do
+    keys[#keys + 1] = expired[n]
+    ids[#ids + 1] = string.sub(expired[n], 2)
+  end
   local tokens = redis.call('HMGET', LEASE, unpack(ids))
   local facts = redis.call('HMGET', MUT, unpack(ids))
   local kept = redis.call('HMGET', META, 'hist', 'deadmax')
@@ -17,20 +22,23 @@ local function recover_expired(now, limit)
   redis.call('HDEL', LEASE, unpack(ids))
   redis.call('HINCRBY', META, 'exp', #keys)
   local WAITING = {SUSPECTS, ALONE}
-  local died = {}
+  local died, lost = 0, {}
   for n, id in ipairs(ids) do
-    local event = {expiries = 1, status = 'lease expired', now = now, token = tokens[n] or '', error = ''}
+    local token = tokens[n] or ''
+    lost[n] = {keys[n], token, tonumber(expired[n * 2]), 0}
+    local event = {expiries = 1, status = 'lease expired', now = now, token = token, error = LEASE_LOST}
     local after, suspicion, crashes = changed(facts[n], event, kept[1])
     if suspicion == 2 and crashes >= limit then
       event.expiries, event.status = nil, 'worker lost'
       event.error = 'worker lost: its process ended or froze ' .. crashes .. ' times while it ran only this job'
       bury(id, (changed(after, event, kept[1])), now)
-      died[#died + 1] = id
+      lost[n][4] = 1
+      died = died + 1
     else
       redis.call('HSET', MUT, id, after)
       redis.call('RPUSH', WAITING[math.min(2, suspicion + 1)], keys[n])
     end
   end
-  if #died > 0 then trim_dead(kept[2], #died + 100) end
-  return #keys, died
+  if died > 0 then trim_dead(kept[2], died + 100) end
+  return #keys, lost
 end
