@@ -6,7 +6,7 @@ from tests.docs.blocks import ROOT, blocks
 from tests.docs.story import Story
 
 
-def test_every_block_is_run(story: Story) -> None:
+def test_M21_every_block_of_the_README_is_run(story: Story) -> None:
     assert story.used == blocks(ROOT / "README.md")
 
 

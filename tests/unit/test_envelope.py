@@ -15,6 +15,7 @@ from headrace.envelope import MAX_PAYLOAD_BYTES, decode_record, decode_result, e
 from headrace.errors import InvalidInput, PayloadTooLarge, ResultNotKept
 from headrace.ids import encode_id
 from headrace.job import MAX_TIMEOUT_MS, HistoryEntry, Job
+from headrace.retry import RetryPolicy
 
 CREATED, RUN_AT = 1_700_000_000_000, 1_700_000_060_000
 
@@ -54,6 +55,14 @@ def test_changes_are_read_beside_the_record() -> None:
     job = decoded(encode_body("t", None), changes=changes)
     assert (job.attempt, job.expiries, job.last_error, job.crashes, job.suspect) == (2, 1, "boom", 1, True)
     assert job.history == (HistoryEntry("failed", 5, "w", "boom"), HistoryEntry("lease expired", 6, "v", ""))
+
+
+def test_a_retry_policy_and_headers_travel_beside_each_other() -> None:
+    policy = RetryPolicy(max_retries=7, strategy="backpressure", base_ms=5, cap_ms=500)
+    for headers in (None, {}, {"trace": "t"}):
+        body = encode_body("send", None, retry=policy, headers=headers, max_retries=2)
+        job = decode_record(b"id", bytes(16) + body, b"", queue="q", version=1, partition=0)
+        assert (job.retry, job.headers, job.max_retries) == (policy, headers or {}, 2)
 
 
 def test_changes_with_broken_text_are_still_read() -> None:

@@ -27,6 +27,8 @@ WRONG = [
     ("max_retries", True),
     ("max_retries", "3"),
     ("max_retries", -1),
+    ("retry", {"max_retries": 1}),
+    ("retry", 3),
     ("headers", ["a"]),
     ("headers", []),
     ("headers", 0),

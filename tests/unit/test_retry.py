@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 
 import pytest
 from hypothesis import given
@@ -24,13 +25,24 @@ def test_J13_the_mean_delay_doubles_up_to_the_cap() -> None:
     assert delays(RetryPolicy(), [1, 2, 3, 4, 5, 6, 7, 8]) == [1000, 2000, 4000, 8000, 16000, 32000, 60000, 60000]
 
 
-def test_exponential_is_spread_by_a_quarter_to_both_sides() -> None:
+def test_J13_the_retries_of_ten_thousand_jobs_that_fail_at_once_spread_evenly_around_the_mean() -> None:
+    uniform = random.Random(13).uniform
+    for run, mean in ((1, 1000), (2, 2000), (5, 16_000), (9, 60_000)):
+        found = [RetryPolicy().delay_ms(run, uniform) for _ in range(10_000)]
+        assert abs(sum(found) / len(found) - mean) < mean / 100
+        # Of ten equal parts of the range none has twice what another one has: no second wave hits at once.
+        parts = Counter(min(9, int((delay - 0.75 * mean) / (0.05 * mean))) for delay in found)
+        assert len(parts) == 10
+        assert max(parts.values()) < 2 * min(parts.values())
+
+
+def test_M11_exponential_is_spread_by_a_quarter_to_both_sides() -> None:
     policy = RetryPolicy()
     assert [policy.delay_ms(run, LOW) for run in (1, 2, 9)] == [750, 1500, 45000]
     assert [policy.delay_ms(run, HIGH) for run in (1, 2, 9)] == [1250, 2500, 75000]
 
 
-def test_linear_is_constant() -> None:
+def test_M11_linear_is_constant() -> None:
     policy = RetryPolicy(strategy="linear", base_ms=300)
     assert [policy.delay_ms(run, uniform) for run in (1, 2, 70) for uniform in (LOW, HIGH)] == [300] * 6
 
@@ -43,7 +55,7 @@ def test_M11_backpressure_is_full_jitter_above_the_base() -> None:
 
 @pytest.mark.parametrize("run", [64, 65, 66, 70, 1000, 10**9])
 @pytest.mark.parametrize("strategy", ["exponential", "backpressure"])
-def test_a_late_run_gives_the_cap_and_no_overflow(strategy: Strategy, run: int) -> None:
+def test_M11_a_late_run_gives_the_cap_and_no_overflow(strategy: Strategy, run: int) -> None:
     assert RetryPolicy(strategy=strategy, max_retries=1000).delay_ms(run, HIGH) in (60_000, 75_000)
     widest = RetryPolicy(strategy=strategy, base_ms=86_400_000, cap_ms=86_400_000)
     assert widest.delay_ms(run, LOW) in (64_800_000, 86_400_000)
@@ -56,7 +68,7 @@ def test_a_late_run_gives_the_cap_and_no_overflow(strategy: Strategy, run: int) 
     st.integers(1, 200),
     st.integers(0, 2**32),
 )
-def test_every_delay_lies_between_the_jittered_base_and_the_jittered_cap(
+def test_M11_every_delay_is_above_zero_and_lies_between_the_jittered_base_and_the_jittered_cap(
     strategy: Strategy, one: int, other: int, run: int, seed: int
 ) -> None:
     base, cap = sorted((one, other))

@@ -8,10 +8,10 @@ Big-endian. The store writes the first two fields, so that both are server time:
           | u16 max retries (65535 = unset) | u8 priority lane | u8 n, n bytes type | u16 n, n bytes msgpack extras
           | payload
 
-Extras are a msgpack map: ``h`` headers (text to text). Only explicit values are stored; what is unset follows the
-queue's live settings. The facts that change live beside it as msgpack
-``[attempt, expiries, last_error, [[status, at, worker, error], ...], crashes, suspicion, [value, note, at]]``, the last
-only if progress was reported, and only for jobs that have any.
+Extras are a msgpack map: ``h`` headers (text to text), ``r`` retry policy (``[max retries, strategy, base ms, cap
+ms]``). Only explicit values are stored; what is unset follows the queue's live settings. The facts that change live
+beside it as msgpack ``[attempt, expiries, last_error, [[status, at, worker, error], ...], crashes, suspicion, [value,
+note, at]]``, the last only if progress was reported, and only for jobs that have any.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from pydantic import BaseModel, TypeAdapter
 from headrace.errors import InvalidInput, PayloadTooLarge, ResultNotKept
 from headrace.ids import decode_id
 from headrace.job import MAX_RETRIES, MAX_TIMEOUT_MS, HistoryEntry, Job, Progress
+from headrace.retry import RetryPolicy
 
 FORMAT = 1
 RAW_PAYLOAD = 1
@@ -60,6 +61,7 @@ def encode_body(
     max_retries: int | None = None,
     timeout_ms: int | None = None,
     priority: int = 1,
+    retry: RetryPolicy | None = None,
     max_payload_bytes: int = MAX_PAYLOAD_BYTES,
 ) -> bytes:
     """Pack a job's body.
@@ -67,7 +69,8 @@ def encode_body(
     ``payload`` is anything JSON can hold, also with pydantic models and dataclasses in it, or bytes, which are kept as
     they are.
 
-    Raises InvalidInput (field ``type``, ``payload``, ``max_retries``, ``timeout`` or ``headers``) or PayloadTooLarge.
+    Raises InvalidInput (field ``type``, ``payload``, ``max_retries``, ``timeout``, ``retry`` or ``headers``) or
+    PayloadTooLarge.
     """
     name = _type_name(type)
     raw, data = encode_payload(payload)
@@ -77,7 +80,7 @@ def encode_body(
         raise InvalidInput("max_retries", f"is {max_retries!r}", f"give a whole number, 0 to {MAX_RETRIES}")
     if timeout_ms is not None and not 1 <= timeout_ms <= MAX_TIMEOUT_MS:
         raise InvalidInput("timeout", f"is {timeout_ms} ms", f"give 1 to {MAX_TIMEOUT_MS} ms")
-    extras = b"" if headers is None else _pack_headers(headers)
+    extras = b"" if headers is None and retry is None else _pack_extras(headers, retry)
     head = _BODY.pack(
         FORMAT,
         RAW_PAYLOAD if raw else 0,
@@ -159,14 +162,21 @@ def _is_whole(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _pack_headers(headers: dict[str, str]) -> bytes:
+def _pack_extras(headers: dict[str, str] | None, retry: RetryPolicy | None) -> bytes:
     problem, remedy = "are not a map of text to text", "give text for names and values"
+    if headers is None:
+        headers = {}
     if not isinstance(headers, dict) or not all(isinstance(text, str) for pair in headers.items() for text in pair):
         raise InvalidInput("headers", problem, remedy)
-    if not headers:
+    found: dict[str, Any] = {"h": headers} if headers else {}
+    if retry is not None:
+        if not isinstance(retry, RetryPolicy):
+            raise InvalidInput("retry", f"is a {type(retry).__name__}", "give a RetryPolicy")
+        found["r"] = [retry.max_retries, retry.strategy, retry.base_ms, retry.cap_ms]
+    if not found:
         return b""
     try:
-        extras: bytes = msgpack.packb({"h": headers})
+        extras: bytes = msgpack.packb(found)
     except UnicodeEncodeError:
         raise InvalidInput("headers", problem, remedy) from None
     if len(extras) > 0xFFFF:
@@ -183,6 +193,14 @@ def body_priority(body: bytes) -> int:
     """Return the priority lane, 0 to 2, in a body."""
     priority: int = _BODY.unpack_from(body)[4]
     return priority
+
+
+def _read_extras(job: Job, packed: bytes) -> None:
+    extras = msgpack.unpackb(packed)
+    job.headers = extras.get("h", {})
+    if "r" in extras:
+        max_retries, strategy, base_ms, cap_ms = extras["r"]
+        job.retry = RetryPolicy(max_retries=max_retries, strategy=strategy, base_ms=base_ms, cap_ms=cap_ms)
 
 
 def decode_record(stored_id: bytes, record: bytes, changes: bytes, *, queue: str, version: int, partition: int) -> Job:
@@ -205,11 +223,13 @@ def decode_record(stored_id: bytes, record: bytes, changes: bytes, *, queue: str
         run_at,
         version,
         partition,
-        msgpack.unpackb(record[position + 2 : position + 2 + extras_size])["h"] if extras_size else {},
+        {},
         None if retries == UNSET_RETRIES else retries,
         timeout_ms or None,
         priority,
     )
+    if extras_size:
+        _read_extras(job, record[position + 2 : position + 2 + extras_size])
     if changes:
         job.attempt, job.expiries, job.last_error, history, job.crashes, suspicion, *progress = msgpack.unpackb(
             changes, unicode_errors="replace"

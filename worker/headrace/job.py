@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from headrace.retry import RetryPolicy
+
 Payload = Any
 
 DEFAULT_TIMEOUT_MS = 30_000
@@ -37,9 +39,9 @@ class Job:
 
     ``attempt`` counts the runs that ended in a failure so far (0 on the first run), ``expiries`` the leases that were
     lost. ``suspect``: a lease was lost, and no run has ended by itself since; ``alone``: more than one, so that the job
-    runs as the only one of its worker; ``crashes``: how often it was lost then. ``max_retries`` and ``timeout_ms`` are
-    None where the job follows the queue's live settings. ``progress``: the last
-    report of a run, perhaps of an earlier one.
+    runs as the only one of its worker; ``crashes``: how often it was lost then. ``max_retries``, ``timeout_ms`` and
+    ``retry`` are None where the job follows the queue's live settings. ``progress``: the last report of a run, perhaps
+    of an earlier one.
     """
 
     id: str
@@ -62,3 +64,4 @@ class Job:
     last_error: str = ""
     history: tuple[HistoryEntry, ...] = ()
     progress: Progress | None = None
+    retry: RetryPolicy | None = None

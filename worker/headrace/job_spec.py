@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 from headrace.envelope import encode_body
 from headrace.errors import HeadraceError, InvalidInput, PayloadTooLarge
 from headrace.ids import check_id, encode_id, generate_id
+from headrace.retry import RetryPolicy
 from headrace.stores.base import NewJob
 
 Priority = Literal["high", "default", "low"] | int
@@ -33,6 +34,7 @@ class JobSpec:
     timeout: timedelta | float | None = None
     headers: dict[str, str] | None = None
     priority: Priority | None = None
+    retry: RetryPolicy | None = None
 
 
 class PackedJob(NamedTuple):
@@ -53,6 +55,7 @@ def pack(spec: JobSpec, max_payload_bytes: int) -> PackedJob:
         max_retries=spec.max_retries,
         timeout_ms=None if spec.timeout is None else _duration_ms("timeout", spec.timeout),
         priority=priority,
+        retry=spec.retry,
         max_payload_bytes=max_payload_bytes,
     )
     if spec.id is None:

@@ -22,6 +22,7 @@ from headrace.job_status import JobStatus, State
 from headrace.lifecycle import CLIENT_RETRY_MS
 from headrace.pending import Enqueued, Pending
 from headrace.placement import Placement
+from headrace.retry import RetryPolicy
 from headrace.stores.base import NewJob, Store
 from headrace.topology import check_queue_name
 from headrace.waiting import DEFAULT_TIMEOUT, Pace, Waiter
@@ -73,14 +74,15 @@ class Producer:
         timeout: timedelta | float | None = None,
         headers: dict[str, str] | None = None,
         priority: Priority | None = None,
+        retry: RetryPolicy | None = None,
     ) -> Enqueued:
         """Put one job into ``queue`` and return where it is.
 
         ``type`` names the handler. ``payload`` is anything that JSON can hold, a pydantic model or a dataclass (stored
-        as JSON, under its aliases), or bytes. ``id``: 1..200 bytes of text,
-        unique while the job lives (default: a new UUIDv7); enqueueing a live id changes nothing and reports the
-        existing job. ``run_at``: an aware datetime or seconds since the epoch; ``delay``: a timedelta or seconds from
-        now by the server's clock; default now. ``max_retries`` (0..1000) and ``timeout`` (seconds) override the
+        as JSON, under its aliases), or bytes. ``id``: 1..200 bytes of text, unique while the job lives (default: a new
+        UUIDv7); enqueueing a live id changes nothing and reports the existing job. ``run_at``: an aware datetime or
+        seconds since the epoch; ``delay``: a timedelta or seconds from now by the server's clock; default now.
+        ``timeout`` (seconds), ``retry`` and ``max_retries`` (0..1000, also above that of ``retry``) override the
         queue's settings for this job. ``headers``: text to text, handed to the handler. ``priority``: "high", "default"
         or "low" (0, 1, 2): of the jobs that are ready in a partition, seven of ten that are taken are high, two default
         and one low, as far as there are any.
@@ -90,7 +92,7 @@ class Producer:
         OutcomeUnknown: the store did not answer in time.
         """
         check_queue_name(queue)
-        spec = JobSpec(type, payload, id, run_at, delay, max_retries, timeout, headers, priority)
+        spec = JobSpec(type, payload, id, run_at, delay, max_retries, timeout, headers, priority, retry)
         job = Pending(*pack(spec, self._max_payload_bytes))
         self._check_open()
         placed: asyncio.Future[Enqueued] = asyncio.get_running_loop().create_future()

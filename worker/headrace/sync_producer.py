@@ -13,6 +13,7 @@ from headrace.errors import HeadraceError
 from headrace.job_spec import Priority
 from headrace.job_status import JobStatus, State
 from headrace.producer import Enqueued, JobSpec, Producer
+from headrace.retry import RetryPolicy
 from headrace.stores import open_store
 from headrace.stores.base import Store
 from headrace.waiting import DEFAULT_TIMEOUT
@@ -50,6 +51,7 @@ class SyncProducer:
         timeout: timedelta | float | None = None,
         headers: dict[str, str] | None = None,
         priority: Priority | None = None,
+        retry: RetryPolicy | None = None,
     ) -> Enqueued:
         """Put one job into ``queue``; see `Producer.enqueue`."""
         return self._run(
@@ -64,6 +66,7 @@ class SyncProducer:
                 timeout=timeout,
                 headers=headers,
                 priority=priority,
+                retry=retry,
             )
         )
 

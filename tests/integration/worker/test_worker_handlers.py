@@ -7,6 +7,7 @@ import logging
 import sys
 import threading
 import time
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 
 from headrace import App, Context, Dead, JobSpec, Retry, RetryPolicy, Snooze, Store
 from headrace.stores.base import NewJob
+from headrace.testing import TestQueue
 from headrace.topology import PartitionRef
 from tests.integration.worker.support import QUEUE, Faulty, empty, eventually, only_job, put, queue, sizes, working
 
@@ -249,8 +251,10 @@ async def test_a_record_that_cannot_be_read_is_dead_with_a_reason(
     assert "job odd (unreadable) is dead: the stored record cannot be read" in caplog.text
 
 
-@pytest.mark.parametrize("max_in_flight", [None, 5])
-async def test_M8_concurrency_and_in_flight_limits_hold(store: Store, max_in_flight: int | None) -> None:
+@pytest.mark.parametrize("max_in_flight", [None, 8])
+async def test_M8_ten_thousand_due_jobs_respect_concurrency_and_in_flight_limits(
+    store: Store, max_in_flight: int | None
+) -> None:
     app, running_now, most, done = App(), 0, 0, 0
 
     @app.handler("counts")
@@ -258,23 +262,43 @@ async def test_M8_concurrency_and_in_flight_limits_hold(store: Store, max_in_fli
         nonlocal running_now, most, done
         running_now += 1
         most = max(most, running_now)
-        await asyncio.sleep(0.001)
+        await asyncio.sleep(0)
         running_now -= 1
         done += 1
 
     producer = await queue(store, partitions=2)
-    await put(producer, "counts", range(400), run_at=1.0)
+    await put(producer, "counts", range(10_000), run_at=1.0)
     leased = 0
-    async with working(app, store, concurrency=5, max_in_flight=max_in_flight):
+    async with working(app, store, concurrency=8, max_in_flight=max_in_flight):
 
         async def finished() -> bool:
             nonlocal leased
             leased = max(leased, (await sizes(store)).get("leased", 0))
-            return done == 400 and await empty(store)
+            return done == 10_000 and await empty(store)
 
-        await eventually(finished)
-    assert most == 5
-    assert leased <= (max_in_flight or 1005)
+        await eventually(finished, within=120)
+    assert most == 8
+    assert 0 < leased <= (max_in_flight or 1008)
+
+
+async def test_J13_QF8_ten_thousand_jobs_that_fail_at_once_come_back_spread_over_half_the_mean_delay() -> None:
+    app = App()
+
+    @app.handler("call")
+    async def call(ctx: Context, payload: Any) -> None:
+        raise ConnectionError("the other side is away")
+
+    async with TestQueue(app, concurrency=500, within=120) as kit:
+        for _ in range(10):
+            await kit.enqueue_many([JobSpec("call")] * 1000)
+        assert len(await kit.run_until_idle()) == 10_000
+        waits = [(each.due_at - kit.now).total_seconds() for each in kit.delayed()]
+    assert len(waits) == 10_000
+    assert min(waits) >= 0.75
+    assert max(waits) <= 1.25
+    assert abs(sum(waits) / 10_000 - 1) < 0.01
+    tenths = Counter(int((wait - 0.75) / 0.05) for wait in waits)
+    assert max(tenths[n] for n in range(10)) < 2 * min(tenths[n] for n in range(10))
 
 
 async def test_M1_a_delayed_job_runs_at_its_time_and_not_before(store: Store) -> None:

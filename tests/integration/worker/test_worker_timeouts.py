@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -169,6 +170,29 @@ async def test_M12_timeouts_come_from_the_job_then_the_queue_then_the_handler_th
         await put(producer, "with", ["queue"])
         await put(producer, "with", ["job"], timeout=3)
         await eventually(lambda: given == {"queue": 5, "job": 3})
+
+
+async def test_M12_a_jobs_own_retry_policy_wins_over_the_queues_and_the_handlers(store: Store) -> None:
+    app, runs = App(), []
+
+    @app.handler("fails", retry=RetryPolicy(max_retries=9, strategy="linear", base_ms=3_600_000, cap_ms=3_600_000))
+    async def fails(ctx: Context, payload: Any) -> None:
+        runs.append((payload, ctx.job.retry is not None, ctx.job.headers))
+        raise ValueError
+
+    soon = RetryPolicy(max_retries=2, strategy="linear", base_ms=1, cap_ms=1)
+    producer = await queue(store)
+    hourly = RetryPolicy(max_retries=8, strategy="linear", base_ms=3_600_000, cap_ms=3_600_000)
+    await configure(store, QUEUE, QueueSettings(retry=hourly))
+    await producer.enqueue(QUEUE, "fails", "own policy", retry=soon, headers={"trace": "t"})
+    await producer.enqueue(QUEUE, "fails", "own number, too", retry=soon, max_retries=1)
+    await producer.enqueue(QUEUE, "fails", "the queue's")
+    async with working(app, store) as running:
+        await eventually(lambda: running.told.outcomes == {"retried": 4, "dead": 2})
+    assert Counter(payload for payload, *_ in runs) == {"own policy": 3, "own number, too": 2, "the queue's": 1}
+    assert ("own policy", True, {"trace": "t"}) in runs
+    assert ("the queue's", False, {}) in runs
+    assert await sizes(store) == {"retry": 1, "dead": 2}
 
 
 async def test_a_running_worker_follows_the_live_settings_of_its_queue(store: Store) -> None:

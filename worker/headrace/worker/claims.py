@@ -92,6 +92,7 @@ class Claims:
         self._not_before = float("-inf")
         self._calls: set[asyncio.Task[None]] = set()
         self._open_calls = 0
+        self._asked: dict[int, float] = {}
         self._claimed_at = float("-inf")
         self._wake: asyncio.Future[None] | None = None
         self._wanted = 1
@@ -100,6 +101,11 @@ class Claims:
         self.rotation = Rotation(settings.weights_of_queues)
         self.cycled_at = time.monotonic()
         """When the loop last did what it should: claimed, or found all slots taken, or waited for a wake-up."""
+
+    def unanswered_seconds(self) -> float:
+        """Return for how long the oldest claim that has no answer yet, nor an error, has been on its way."""
+        now = time.monotonic()
+        return now - min(list(self._asked.values()), default=now)
 
     # ---- slots -------------------------------------------------------------------------------------------------------
 
@@ -231,7 +237,7 @@ class Claims:
         self._on_lease(lease_ms)
         outbox = self._settlements.outbox(ref)
         acks, successes = self._settlements.take_acks(outbox)
-        taken_at = time.monotonic()
+        taken_at = self._asked[seq] = time.monotonic()
         # Few suspects at a time, so that few must run alone if the process ends.
         suspects = max(0, min(limit, self._group - self._leases.suspects - self._suspects_asked))
         self._suspects_asked += suspects
@@ -248,6 +254,7 @@ class Claims:
                 successes=successes,
             )
         except BaseException as error:
+            del self._asked[seq]
             self._settlements.return_acks(outbox, acks, error)
             if not isinstance(error, Exception):
                 raise
@@ -258,6 +265,7 @@ class Claims:
             await self._resume(hints, ref, seq, limit, lease_ms, alone=alone)
             self._suspects_asked -= suspects
             return
+        del self._asked[seq]
         self._reachability.answered()
         self._backoff.reset()
         self._not_before = float("-inf")

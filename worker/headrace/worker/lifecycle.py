@@ -383,14 +383,16 @@ class Worker:
             unkept = time.monotonic() - self._keeper.kept_at
             saturated = self._claims.capacity() <= 0
             down = reachability.down_since is not None
-            ok = saturated or down or idle < stalled
+            # Taken slots are a reason not to claim, but none for a claim that is never answered.
+            waited = self._claims.unanswered_seconds()
+            ok = down or ((saturated or idle < stalled) and waited < stalled)
             if blocked > STALLED_SECONDS:
                 # A handler that computes for minutes is no reason for a restart while its lease is worth something.
                 ok = self._keeper.holds_leases()
             ok = ok and (down or unkept < STALLED_SECONDS)
             election = self._candidacies is None or self._candidacies.healthy()
             facts = {
-                "claim_cycle_age_seconds": idle,
+                "claim_cycle_age_seconds": max(idle, waited),
                 "lease_cycle_age_seconds": unkept,
                 "loop_blocked_seconds": blocked,
             }

@@ -58,4 +58,4 @@ class Policies:
 
     def retry(self, job: Job, handler: Handler) -> RetryPolicy:
         """Return the retry policy of a job (its own number of retries is applied by the decision)."""
-        return self.of(job.queue).retry_or(handler.retry or self._settings.retry)
+        return job.retry or self.of(job.queue).retry_or(handler.retry or self._settings.retry)
