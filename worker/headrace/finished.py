@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -25,7 +25,7 @@ class Finished(NamedTuple):
     job: FinishedJob
 
 
-async def finished_jobs(store: Store, queue: str, *, newest_first: bool = True) -> AsyncIterator[Finished]:
+async def finished_jobs(store: Store, queue: str, *, newest_first: bool = True) -> AsyncGenerator[Finished, None]:
     """Yield the finished jobs that a queue keeps, by the time of their end.
 
     Those of a version that is gone stand in each partition as if they had ended when it went. Reads page by page, as

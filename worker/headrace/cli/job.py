@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-from datetime import datetime
+from contextlib import aclosing
+from datetime import UTC, datetime
+from enum import StrEnum
 from typing import Annotated, Any, Literal
 
 import typer
@@ -15,16 +17,29 @@ from headrace.cli.output import (
     PrefixOption,
     UrlFileOption,
     UrlOption,
+    age,
     chosen,
     fail,
     show,
     with_store,
 )
 from headrace.cli.topology import QueueArgument
+from headrace.dead_letters import server_now
+from headrace.envelope import decode_result
+from headrace.errors import ResultNotKept, RetentionOff
+from headrace.finished import Finished, finished_jobs
+from headrace.ids import decode_id
+from headrace.inquiry import Inquiry, JobDescription
 from headrace.producer import Enqueued, Producer
 from headrace.stores import Store
 
-app = typer.Typer(no_args_is_help=True, help="Enqueue jobs.")
+app = typer.Typer(no_args_is_help=True, help="Enqueue jobs, and see what became of them.")
+
+
+class Listed(StrEnum):
+    """What can be listed."""
+
+    DONE = "done"
 
 
 @app.command("enqueue")
@@ -68,6 +83,135 @@ def enqueue(
     columns = ("NAME", "QUEUE", "VERSION", "PARTITION", "EXISTING")
     row = (placed.id, queue, placed.version, placed.partition, placed.existing)
     show(output, {"queue": queue, **placed._asdict()}, columns, [row])
+
+
+@app.command("list")
+def list_jobs(
+    queue: QueueArgument,
+    state: Annotated[
+        Listed, typer.Option("--state", help="done: succeeded, while the queue keeps them.")
+    ] = Listed.DONE,
+    type: Annotated[str | None, typer.Option("--type", help="Only jobs of this type.")] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Jobs at most.")] = 100,
+    oldest_first: Annotated[bool, typer.Option("--oldest-first", help="Begin with the oldest.")] = False,
+    output: OutputOption = Format.TABLE,
+    redis_url: UrlOption = None,
+    redis_url_file: UrlFileOption = None,
+    prefix: PrefixOption = None,
+) -> None:
+    """List finished jobs, newest first. Dead ones: `headrace dead list`. RUNS: failed ones and the last."""
+
+    async def act(store: Store) -> tuple[int, list[Finished]]:
+        topology = await Inquiry(store, queue).topology()
+        if not topology.settings.keeps_finished:
+            raise RetentionOff(queue)
+        found: list[Finished] = []
+        async with aclosing(finished_jobs(store, queue, newest_first=not oldest_first)) as jobs:
+            async for each in jobs:
+                if type is None or each.job.type == type:
+                    found.append(each)
+                if len(found) == limit:
+                    break
+        return await server_now(store, queue), found
+
+    now, found = with_store(chosen(redis_url, redis_url_file, prefix), act)
+    data = [
+        {
+            "id": decode_id(each.job.stored_id),
+            "queue": queue,
+            "version": each.ref.version,
+            "partition": each.ref.partition,
+            "state": "succeeded",
+            "type": each.job.type,
+            "attempt": each.job.attempt,
+            "worker": each.job.worker,
+            "finished_at": _iso(each.job.finished_at),
+            **_result(each.job.result),
+        }
+        for each in found
+    ]
+    rows = [
+        (row["id"], row["type"], each.ref.label, each.job.attempt + 1, each.job.worker, age(now - each.job.finished_at))
+        for row, each in zip(data, found, strict=True)
+    ]
+    show(output, data, ("NAME", "TYPE", "PARTITION", "RUNS", "WORKER", "AGE"), rows)
+
+
+@app.command("describe")
+def describe(
+    queue: QueueArgument,
+    id: Annotated[str, typer.Argument(metavar="ID", help="Id of the job.")],
+    output: OutputOption = Format.TABLE,
+    redis_url: UrlOption = None,
+    redis_url_file: UrlFileOption = None,
+    prefix: PrefixOption = None,
+) -> None:
+    """Show where a job is, its attempts and its history; of one that has ended, what is kept of it."""
+
+    async def act(store: Store) -> tuple[int, JobDescription]:
+        return await server_now(store, queue), await Inquiry(store, queue).describe(id)
+
+    now, (status, job) = with_store(chosen(redis_url, redis_url_file, prefix), act)
+    if status.state == "unknown":
+        fail(
+            f"queue {queue!r}: job {id} is unknown: it never was there, or nothing is kept of it any more; finished "
+            "jobs are kept as the queue's retention says"
+        )
+    data: dict[str, Any] = {
+        "id": id,
+        "queue": queue,
+        "version": status.version,
+        "partition": status.partition,
+        "state": status.state,
+        "at": None if status.at is None else _iso(status.at),
+        "worker": status.worker,
+        "type": job.type if job else status.type,
+        "attempt": job.attempt if job else status.attempt,
+        "error": job.last_error if job else status.error,
+        **_result(status.packed_result),
+    }
+    if job is not None:
+        payload = job.payload
+        data |= {
+            "created_at": _iso(job.created_at),
+            "run_at": _iso(job.run_at),
+            "expiries": job.expiries,
+            "crashes": job.crashes,
+            "priority": job.priority,
+            "payload": payload.hex() if isinstance(payload, bytes) else payload,
+            "payload_is_hex": isinstance(payload, bytes),
+            "headers": job.headers,
+            "history": [entry._asdict() | {"at": _iso(entry.at)} for entry in job.history],
+        }
+    rows: list[tuple[object, ...]] = [
+        (name.upper(), _line(value))
+        for name, value in data.items()
+        if name != "history" and value not in (None, "", {})
+    ]
+    for entry in job.history if job else ():
+        error = entry.error.partition("\n")[0][:60]
+        rows.append((f"{age(now - entry.at)} ago", " ".join(filter(None, (entry.status, f"on {entry.worker}", error)))))
+    show(output, data, ("FIELD", "VALUE"), rows)
+
+
+def _line(value: object) -> str:
+    if isinstance(value, dict | list):
+        return json.dumps(value, ensure_ascii=False)
+    return str(value).partition("\n")[0]
+
+
+def _result(packed: bytes) -> dict[str, Any]:
+    """Return a result as JSON can hold it, or why there is none."""
+    try:
+        value = decode_result(packed)
+    except (ResultNotKept, ValueError) as error:
+        return {"result": None, "result_is_hex": False, "result_problem": str(error)}
+    hexed = isinstance(value, bytes)
+    return {"result": value.hex() if hexed else value, "result_is_hex": hexed, "result_problem": None}
+
+
+def _iso(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
 
 
 def _json(text: str) -> Any:

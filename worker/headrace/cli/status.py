@@ -21,9 +21,10 @@ from headrace.cli.output import (
 from headrace.cli.topology import QueueArgument
 from headrace.errors import UnknownQueue
 from headrace.stores import Store
-from headrace.stores.base import Counts
+from headrace.stores.base import Counts, Statistics
 from headrace.topology import PartitionRef, Topology
 
+FRESH_MS = 3000
 _SIZES = ("ready", "scheduled", "retry", "leased", "parked", "dead")
 _COLUMNS = ("NAME", "STATE", "PARTITIONS", "READY", "SCHEDULED", "RETRY", "LEASED", "PARKED", "DEAD", "OLDEST")
 
@@ -38,17 +39,25 @@ def status(
 ) -> None:
     """Show the number of jobs per state in each version of a queue.
 
-    PARKED: no worker knew their type, see `headrace type list`. OLDEST: since its oldest ready job was due.
+    PARKED: no worker knew their type, see `headrace type list`. OLDEST: since its oldest ready job was due. Without
+    --verbose, what the leader of the workers has summed up within the last 3 s is shown; else every partition is read.
     """
+    at_a_glance = output is Format.TABLE and not verbose
 
-    async def act(store: Store) -> tuple[Topology, dict[PartitionRef, Counts]]:
+    async def act(store: Store) -> tuple[Topology, Statistics | None, dict[PartitionRef, Counts]]:
         topology = await store.read_topology(queue)
         if topology is None:
             raise UnknownQueue(queue)
+        statistics = await store.read_stats(queue)
+        if at_a_glance and statistics is not None and is_fresh(statistics, topology):
+            return topology, statistics, {}
         refs = [ref for version in sorted(topology.versions) for ref in topology.refs(version)]
-        return topology, dict(zip(refs, await store.counts(refs), strict=True))
+        return topology, statistics, dict(zip(refs, await store.counts(refs), strict=True))
 
-    topology, counts = with_store(chosen(redis_url, redis_url_file, prefix), act)
+    topology, statistics, counts = with_store(chosen(redis_url, redis_url_file, prefix), act)
+    if not counts and statistics is not None:
+        _show_statistics(queue, statistics)
+        return
     versions = []
     rows: list[Sequence[object]] = []
     for number, version in sorted(topology.versions.items()):
@@ -61,7 +70,23 @@ def status(
         if verbose:
             rows += [(f"{queue}:{ref.label}", each.state, None, *_row(_total([each]))) for ref, each in parts.items()]
         versions.append({"version": number, "state": version.state, **total, "partitions": partitions})
-    show(output, {"queue": queue, "epoch": topology.epoch, "versions": versions}, _COLUMNS, rows)
+    counters = dict(statistics.counters) if statistics is not None else {}
+    data = {"queue": queue, "epoch": topology.epoch, "versions": versions, "counters": counters}
+    show(output, data, _COLUMNS, rows)
+
+
+def is_fresh(statistics: Statistics, topology: Topology) -> bool:
+    """Whether statistics say what a person expects to see now."""
+    return statistics.age_ms <= FRESH_MS and statistics.epoch == topology.epoch
+
+
+def _show_statistics(queue: str, statistics: Statistics) -> None:
+    rows = []
+    for number, depth in sorted(statistics.versions.items()):
+        oldest = None if depth.oldest_ready_at is None else max(0, statistics.now - depth.oldest_ready_at)
+        sizes = (getattr(depth, name) for name in _SIZES)
+        rows.append((f"{queue}:{number}", depth.state, depth.partitions, *sizes, age(oldest)))
+    show(Format.TABLE, None, _COLUMNS, rows)
 
 
 def _total(counts: list[Counts]) -> dict[str, Any]:
