@@ -126,7 +126,9 @@ def test_T1_a_version_with_jobs_is_not_completed_and_the_counts_are_told(run: Ru
     assert run("topology", "show", "emails", "-o", "json")[1] == before
 
 
-async def test_a_version_that_only_dead_letters_hold_up_is_an_error_and_not_pending(run: Run, store: Store) -> None:
+async def test_a_version_with_dead_letters_only_is_pending_and_they_move_to_the_next_one(
+    run: Run, store: Store
+) -> None:
     await asyncio.to_thread(run, "topology", "promote", "emails", "--version", "1", "--partitions", "1")
     await asyncio.to_thread(run, "job", "enqueue", "emails", "send")
     at = PartitionRef("emails", 1, 0)
@@ -134,8 +136,9 @@ async def test_a_version_that_only_dead_letters_hold_up_is_an_error_and_not_pend
     assert await store.fail(at, [Failure(claim.jobs[0].key, claim.token, None, "no")]) == []
     await asyncio.to_thread(run, "topology", "promote", "emails", "--version", "2", "--partitions", "1")
     code, _, err = await asyncio.to_thread(run, "topology", "complete", "emails", "--version", "1")
-    assert code == 1
-    assert "1 dead" in err
+    assert code == 8
+    assert "ClientsMayRetry" in err
+    assert [len(await store.dead_letters(PartitionRef("emails", version, 0))) for version in (1, 2)] == [0, 1]
 
 
 def test_a_drained_version_is_completed(run: Run) -> None:
