@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 
 from headrace_operator.api.names import QueueKey
 from headrace_operator.kube import ApiError, ApiUnavailable, Kube, NotLeading, queues
+from headrace_operator.metrics import OperatorMetrics, Outcome
 from headrace_operator.reconciler import Reconciler
 from headrace_operator.workqueue import WorkQueue
 
@@ -34,6 +35,7 @@ class Dispatcher:
         namespaces: Iterable[str] = (),
         concurrency: int = 8,
         list_seconds: float = 300.0,
+        metrics: OperatorMetrics | None = None,
         uniform: Callable[[float, float], float] = random.uniform,
     ) -> None:
         self._kube = kube
@@ -42,11 +44,19 @@ class Dispatcher:
         self._namespaces: tuple[str | None, ...] = tuple(namespaces) or (None,)
         self._concurrency = concurrency
         self._list_seconds = list_seconds
+        self._metrics = metrics or OperatorMetrics()
         self._uniform = uniform
         self._work: WorkQueue[QueueKey] = WorkQueue(clock)
         self._known: set[QueueKey] = set()
         self.listed_at = clock()
         """Clock of the last full list that succeeded."""
+        self.listed: dict[str, str] = {}
+        """Uid and resourceVersion of every Queue in it."""
+
+    @property
+    def depth(self) -> tuple[int, int]:
+        """Queues that are looked after, and those that are to be looked at now."""
+        return len(self._known), self._work.due
 
     @property
     def lateness(self) -> float:
@@ -68,16 +78,20 @@ class Dispatcher:
     async def _work_off(self) -> None:
         while True:
             key = await self._work.take()
+            began = self._clock()
+            outcome: Outcome = "failed"
             try:
                 delay = await self._reconciler.reconcile(key)
+                outcome = "gone" if delay is None else "settled"
             except (ApiError, ApiUnavailable, NotLeading) as error:
-                log.warning("%s: %s", key, error)
-                delay = self._reconciler.failed(key)
-            except Exception:
+                log.warning("%s: %s", key, error, extra={"queue": str(key)})
+                delay = self._failed(key, error)
+            except Exception as error:
                 # One Queue must not stop the others, whatever is wrong with it.
-                log.exception("%s: a pass failed", key)
-                delay = self._reconciler.failed(key)
+                log.exception("%s: a pass failed", key, extra={"queue": str(key)})
+                delay = self._failed(key, error)
             finally:
+                self._metrics.passed(outcome, self._clock() - began)
                 self._work.done(key)
             if delay is None:
                 # What came in meanwhile stays: a Queue of the same name may have been created since.
@@ -85,20 +99,30 @@ class Dispatcher:
             else:
                 self._work.add(key, delay)
 
+    def _failed(self, key: QueueKey, error: Exception) -> float:
+        self._metrics.failed(type(error).__name__)
+        return self._reconciler.failed(key)
+
     async def _list(self) -> None:
         while True:
             try:
-                new = [key async for key in self._listed() if key not in self._known]
+                started, listed = self._clock(), {key: identity async for key, identity in self._listed()}
+            except (ApiError, ApiUnavailable) as error:
+                log.warning("the Queues could not be listed: %s", error)
+            else:
+                new = [key for key in listed if key not in self._known]
                 # All of them at once after a start would be a wave of calls that comes again with every resync.
                 spread = min(LONGEST_SPREAD, len(new) * SPREAD_SECONDS)
                 for key in new:
                     self.add(key, self._uniform(0.0, spread))
-                self.listed_at = self._clock()
-            except (ApiError, ApiUnavailable) as error:
-                log.warning("the Queues could not be listed: %s", error)
+                for key in self._known - listed.keys():
+                    self.add(key)  # its end was missed
+                self.listed, self.listed_at = dict(listed.values()), started
             await asyncio.sleep(self._list_seconds)
 
-    async def _listed(self) -> AsyncIterator[QueueKey]:
+    async def _listed(self) -> AsyncIterator[tuple[QueueKey, tuple[str, str]]]:
         for namespace in self._namespaces:
             async for body in self._kube.items(queues(namespace)):
-                yield QueueKey(body["metadata"]["namespace"], body["metadata"]["name"])
+                metadata = body["metadata"]
+                key = QueueKey(metadata["namespace"], metadata["name"])
+                yield key, (metadata["uid"], metadata["resourceVersion"])

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 
 from headrace_operator.api.names import GROUP_VERSION, OPERATOR, QUEUE_KIND
 from headrace_operator.kube import ApiError, ApiUnavailable, Body, Kube, NotLeading, core
+from headrace_operator.metrics import OperatorMetrics
 from headrace_operator.observed import QueueObject
 from headrace_operator.pace import Priority
 from headrace_operator.reasons import Event
@@ -26,9 +27,10 @@ log = logging.getLogger("headrace.operator.events")
 class Recorder:
     """Writes Events. ``clock``: monotonic seconds. A failure is logged, never raised: an Event decides nothing."""
 
-    def __init__(self, kube: Kube, clock: Callable[[], float]) -> None:
+    def __init__(self, kube: Kube, clock: Callable[[], float], metrics: OperatorMetrics | None = None) -> None:
         self._kube = kube
         self._clock = clock
+        self._metrics = metrics or OperatorMetrics()
         self._told: dict[str, tuple[float, int]] = {}
 
     async def tell(self, queue: QueueObject, event: Event) -> None:
@@ -50,7 +52,9 @@ class Recorder:
                 # Of an earlier process the count is not known: only the time is.
                 again = {"lastTimestamp": now} | ({"count": count + 1} if count else {})
                 await self._kube.merge(f"{path}/{name}", again, manager=OPERATOR, priority=Priority.LOW)
+            self._metrics.told(event.type, written=True)
         except (ApiError, ApiUnavailable, NotLeading) as error:
+            self._metrics.told(event.type, written=False)
             log.warning(
                 "%s/%s: the event %s could not be written: %s", queue.namespace, queue.name, event.reason, error
             )

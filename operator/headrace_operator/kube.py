@@ -21,6 +21,7 @@ import urllib3
 from kubernetes.client.exceptions import ApiException
 
 from headrace_operator.api.names import API_VERSION, GROUP
+from headrace_operator.metrics import OperatorMetrics
 from headrace_operator.pace import Budget, Priority
 
 Body = dict[str, Any]
@@ -123,10 +124,12 @@ class Kube:
         *,
         threads: int = 16,
         budget: Budget | None = None,
+        metrics: OperatorMetrics | None = None,
     ) -> None:
         self.may_write: Callable[[], bool] = lambda: True
         self._configure = configure
         self._budget = budget
+        self._metrics = metrics or OperatorMetrics()
         self._lock = threading.Lock()
         self._client = kubernetes.client.ApiClient(configure())
         self._executor = ThreadPoolExecutor(threads, thread_name_prefix="kube")
@@ -206,9 +209,19 @@ class Kube:
     ) -> Body:
         loop = asyncio.get_running_loop()
         for _ in range(THROTTLED_CALLS):
+            asked = loop.time()
             if self._budget is not None:
                 await self._budget.take(priority)
-            status, data, wait = await loop.run_in_executor(self._executor, self._request, method, path, body, content)
+            sent = loop.time()
+            self._metrics.waited(sent - asked)
+            try:
+                status, data, wait = await loop.run_in_executor(
+                    self._executor, self._request, method, path, body, content
+                )
+            except ApiUnavailable:
+                self._metrics.called(method, path, None, loop.time() - sent)
+                raise
+            self._metrics.called(method, path, status, loop.time() - sent)
             if status != 429:
                 break
             # The server has done nothing. It asks everybody to wait, so every call of ours does.

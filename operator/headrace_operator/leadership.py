@@ -43,9 +43,10 @@ class Leadership:
         """Whether this process leads now, as far as any clock can tell. Any thread may ask."""
         return self._profile == "off" or (self._thread is not None and self._thread.is_leader())
 
-    def healthy(self) -> bool:
-        """Whether the election goes on, and work that was cancelled has ended."""
-        return self._thread is None or self._thread.healthy()
+    def check(self) -> None:
+        """Raise RuntimeError unless the election goes on, and work that was cancelled has ended."""
+        if self._thread is not None and not self._thread.healthy():
+            raise RuntimeError("the election has ended, or the work of a term that is over goes on")
 
     async def run(self) -> None:
         """Campaign and work until cancelled; the Lease is free a moment after the work has ended."""

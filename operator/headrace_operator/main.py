@@ -10,9 +10,20 @@ from importlib.metadata import version as installed_version
 import kubernetes.config
 from pydantic import ValidationError
 
+from headrace.election import LockError
+from headrace_operator.kube import ApiError, ApiUnavailable, Kube
 from headrace_operator.logs import configure_logging
 from headrace_operator.running import CannotStart, run
 from headrace_operator.settings import OperatorSettings
+from headrace_operator.uninstall import release_finalizers
+
+
+async def _release(settings: OperatorSettings) -> None:
+    kube = Kube()
+    try:
+        print(f"headrace-operator: {await release_finalizers(kube, settings)} finalizers taken off")
+    finally:
+        await kube.close()
 
 
 def main() -> None:
@@ -22,7 +33,15 @@ def main() -> None:
         description="Kubernetes operator of Headrace queues. Settings come from the environment, HEADRACE_...",
     )
     parser.add_argument("--version", action="version", version=installed_version("headrace-operator"))
-    parser.parse_args()
+    parser.add_argument(
+        "command",
+        nargs="?",
+        choices=("run", "release-finalizers"),
+        default="run",
+        help="run (the default) looks after Queues until it is stopped; release-finalizers lets go of all of them, "
+        "for the last operator of a cluster",
+    )
+    command = parser.parse_args().command
     try:
         settings = OperatorSettings()
     except ValidationError as error:
@@ -32,7 +51,11 @@ def main() -> None:
         sys.exit(2)
     configure_logging(settings)
     try:
-        asyncio.run(run(settings))
-    except (CannotStart, kubernetes.config.ConfigException) as error:
+        asyncio.run(run(settings) if command == "run" else _release(settings))
+    except (CannotStart, kubernetes.config.ConfigException, ApiError, ApiUnavailable, LockError) as error:
         print(f"headrace-operator: {error}", file=sys.stderr)
         sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

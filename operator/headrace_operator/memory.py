@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from headrace_operator.reasons import Finding
 from headrace_operator.steps import Step
@@ -15,13 +16,15 @@ class QueueMemory:
     ``settled_epoch``: the topology with which all partitions were last made to agree. ``applied``: by the kind of an
     object of the workers, its resourceVersion and what was applied when that changed nothing. ``measured_at``: clock of
     the last status write that carried measurements. ``failures``: passes in a row that failed. ``refused``: a step that
-    the API server has refused for good, its finding, and the clock until which it is not sent again.
+    the API server has refused for good, its finding, and the clock until which it is not sent again. ``companions_at``:
+    when what is made beside the workers is to be looked at again.
     """
 
     settled_epoch: int | None = None
     applied: dict[str, tuple[str, str]] = field(default_factory=dict)
     measured_at: float = float("-inf")
     failures: int = 0
+    companions_at: datetime | None = None
     refused: tuple[Step, Finding, float] | None = None
 
 

@@ -167,11 +167,11 @@ class Observed:
     """Everything that a plan is made from.
 
     ``owner``: how this Queue signs the topology (cluster, namespace, name, uid). ``target``: the Deployment that
-    spec.workers.scaleTargetRef names. ``settled_epoch``: the epoch up to
-    which this process has made all partitions agree with the topology. ``applied``: by kind, the resourceVersion of an
-    object of the workers and the hash of what was applied when that changed nothing. ``companions``: what is there
-    beside the Deployment under the same name, by kind. ``namespace_ends``: the namespace is being deleted, and
-    ``leaving``: the worker Pods that are there; both are looked up only while the Queue is being deleted.
+    spec.workers.scaleTargetRef names. ``settled_epoch``: the epoch up to which this process has made all partitions
+    agree with the topology. ``applied``: by kind, the resourceVersion of an object of the workers and the hash of what
+    was applied when that changed nothing. ``companions``: what is there beside the Deployment under the same name, by
+    kind (None: not looked at this time). ``namespace_ends``: the namespace is being deleted, and ``leaving``: the
+    worker Pods that are there; both are looked up only while the Queue is being deleted.
     """
 
     queue: QueueObject
@@ -183,7 +183,7 @@ class Observed:
     target: WorkersObject | None = None
     settled_epoch: int | None = None
     applied: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    companions: Mapping[str, Object] = field(default_factory=dict)
+    companions: Mapping[str, Object] | None = field(default_factory=dict)
     namespace_ends: bool = False
     leaving: tuple[Object, ...] = ()
 

@@ -14,11 +14,13 @@ from headrace_operator.connection import Connections, is_of_connection, problem
 from headrace_operator.events import Recorder
 from headrace_operator.kube import ApiError, Kube, queues
 from headrace_operator.memory import Memory
+from headrace_operator.metrics import OperatorMetrics
 from headrace_operator.observe import Observer
 from headrace_operator.observed import Observed, QueueObject
 from headrace_operator.pace import Priority
 from headrace_operator.planning import Plan, plan
 from headrace_operator.reasons import ACTIONABLE, Event, Finding, Reason, normal, warning
+from headrace_operator.recent import Recent
 from headrace_operator.status import build_status, patch, to_write
 from headrace_operator.steps import Step
 
@@ -53,12 +55,14 @@ class Reconciler:
         applier: Applier,
         recorder: Recorder,
         memory: Memory,
+        recent: Recent,
         *,
         clock: Callable[[], float],
         resync_seconds: float = 30.0,
         may_measure: Callable[[], bool] = lambda: True,
         after_step: Callable[[Step], Awaitable[None]] = go_on,
         uniform: Callable[[float, float], float] = random.uniform,
+        metrics: OperatorMetrics | None = None,
     ) -> None:
         self._kube = kube
         self._connections = connections
@@ -66,11 +70,13 @@ class Reconciler:
         self._applier = applier
         self._recorder = recorder
         self._memory = memory
+        self._recent = recent
         self._clock = clock
         self._resync_seconds = resync_seconds
         self._may_measure = may_measure
         self._after_step = after_step
         self._uniform = uniform
+        self._metrics = metrics or OperatorMetrics()
         self._uids: dict[QueueKey, str] = {}
 
     async def reconcile(self, key: QueueKey) -> float | None:
@@ -78,12 +84,12 @@ class Reconciler:
 
         Raises ApiError and ApiUnavailable if the API server failed; the Queue is then to be looked at again.
         """
-        conflicts = 0
+        conflicts, fresh = 0, False
         for _ in range(MAX_ROUNDS):
             if conflicts > MAX_CONFLICTS:
                 log.info("%s: others write it all the time; goes on later", key)
                 return self._retry_in(key)
-            there = await self._observer.observe(*key)
+            there = await self._observer.observe(key, fresh=fresh)
             if there is None:
                 await self._forget(key)
                 return None
@@ -91,15 +97,22 @@ class Reconciler:
             await self._note(key, seen.queue)
             decision = plan(seen)
             # A loss is told before it is repaired: after a repair nothing shows it any more.
-            if decision.data_loss and not await self._write_status(seen, decision, None):
+            if fresh and decision.data_loss and not await self._write_status(seen, decision, None):
                 conflicts += 1  # somebody changed the object in between: look again, and tell it then
                 continue
             if not decision.steps:
                 return await self._settle(key, seen, decision, None)
+            if not fresh:
+                fresh = True  # nothing is done because of what was kept from earlier
+                continue
             try:
                 for step in decision.steps:
-                    await self._applier.run(step, seen.queue, store)
-                    log.info("%s: done: %s", key, _told(step))
+                    try:
+                        await self._applier.run(step, seen.queue, store)
+                    finally:
+                        self._recent.forget(key)
+                    log.info("%s: done: %s", key, _told(step), extra={"queue": str(key)})
+                    self._metrics.stepped(type(step).__name__, drift=step.drift)
                     if step.event is not None:
                         await self._recorder.tell(seen.queue, step.event)
                     await self._after_step(step)
@@ -155,12 +168,16 @@ class Reconciler:
         priority = Priority.NORMAL if derived else Priority.LOW
         body = {"metadata": {"resourceVersion": queue.resource_version}, "status": patch(queue.status, status)}
         path = f"{queues(queue.namespace)}/{queue.name}/status"
+        key, ticket = QueueKey(queue.namespace, queue.name), self._recent.ticket()
         try:
-            await self._kube.merge(path, body, manager=OPERATOR, priority=priority)
-        except ApiError as error:
-            if error.status in (404, 409):
+            after = await self._kube.merge(path, body, manager=OPERATOR, priority=priority)
+        except BaseException as error:
+            self._recent.changed(key, "queue")
+            if isinstance(error, ApiError) and error.status in (404, 409):
                 return False
             raise
+        written = QueueObject.parse(after)
+        self._recent.put(key, "queue", ticket, written, [written.resource_version])
         memory.measured_at = self._clock()
         return True
 
@@ -173,6 +190,7 @@ class Reconciler:
 
     async def _forget(self, key: QueueKey) -> None:
         uid = self._uids.pop(key, None)
+        self._recent.forget(key)
         if uid is not None:
             self._memory.forget(uid)
             await self._connections.release(uid)

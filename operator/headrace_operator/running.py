@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from functools import partial
 
+from headrace.worker.health import Health, HealthServer
 from headrace_operator.api.names import GROUP_VERSION, QueueKey
 from headrace_operator.apply import Applier
 from headrace_operator.autoscalers import Autoscalers
@@ -20,17 +21,21 @@ from headrace_operator.events import Recorder
 from headrace_operator.kube import ApiError, ApiUnavailable, Kube, load_configuration
 from headrace_operator.leadership import Leadership
 from headrace_operator.memory import Memory
+from headrace_operator.metrics import Gauges, OperatorMetrics
 from headrace_operator.observe import Observer, read_cluster_uid
 from headrace_operator.pace import Budget, Pace
+from headrace_operator.recent import Recent, What
 from headrace_operator.reconciler import Reconciler, go_on
 from headrace_operator.settings import OperatorSettings
 from headrace_operator.steps import Step
-from headrace_operator.watch import make_registry, watch
+from headrace_operator.watch import Changes, make_registry, watch
 from headrace_operator.workers_watch import WorkersWatch
 
 START_SECONDS = 60.0
 """How long the operator waits for the API server and its CustomResourceDefinitions before it gives up."""
 UNHEALTHY_SECONDS = 1200.0
+SETTLE_SECONDS = 0.2
+"""A rollout changes a Deployment many times in a moment; one look is enough."""
 MEASUREMENTS_PER_SECOND = 5.0
 CALLS_PER_SECOND, CALLS_AT_ONCE = 50.0, 100.0
 """To the API server, beside watches and the election."""
@@ -50,7 +55,7 @@ def utc_now() -> datetime:
 class Duties:
     """What the leader does: all of it is made anew for each term, since others may have worked in between.
 
-    ``after_step``: see `headrace_operator.reconciler.Reconciler`.
+    ``queues``: what the watch of Queues has delivered. ``after_step``: see `headrace_operator.reconciler.Reconciler`.
     """
 
     def __init__(
@@ -59,52 +64,90 @@ class Duties:
         settings: OperatorSettings,
         cluster: str,
         clock: Callable[[], float],
+        metrics: OperatorMetrics,
+        queues: Changes,
         after_step: Callable[[Step], Awaitable[None]],
     ) -> None:
         self._kube = kube
         self._settings = settings
         self._cluster = cluster
         self._clock = clock
+        self._metrics = metrics
+        self._queues = queues
         self._after_step = after_step
         self._dispatcher: Dispatcher | None = None
+        self._recent = Recent(clock)
 
-    def add(self, key: QueueKey, delay: float = 0.0) -> None:
-        """Look at a Queue; forgotten while this process does not lead, since a term begins with all of them."""
-        if self._dispatcher is not None:
-            self._dispatcher.add(key, delay)
+    def changed(self, key: QueueKey, what: What, version: str | None, *, look: bool) -> None:
+        """See `headrace_operator.watch.Watcher`. Who does not lead forgets it: a term begins with all Queues."""
+        self._recent.changed(key, what, version)
+        if look and self._dispatcher is not None:
+            self._dispatcher.add(key)
+
+    def gauges(self) -> Gauges:
+        """Return what is shown of the work of now."""
+        dispatcher = self._dispatcher
+        if dispatcher is None:
+            return Gauges()
+        known, due = dispatcher.depth
+        return Gauges(True, known, due, dispatcher.lateness, self._clock() - dispatcher.listed_at)
 
     def check(self) -> None:
-        """Raise RuntimeError if work has been lying for too long."""
-        if self._dispatcher is None:
+        """Raise RuntimeError if work has been lying for too long, or the watch does not deliver what lists show."""
+        dispatcher = self._dispatcher
+        if dispatcher is None:
             return
-        age, late = self._clock() - self._dispatcher.listed_at, self._dispatcher.lateness
+        age, late = self._clock() - dispatcher.listed_at, dispatcher.lateness
         if age > UNHEALTHY_SECONDS or late > UNHEALTHY_SECONDS:
             raise RuntimeError(f"last full list {age:.0f} s ago, work late by {late:.0f} s")
+        if age > self._settings.silent_seconds and self._queues.missed(dispatcher.listed, dispatcher.listed_at):
+            raise RuntimeError(f"the watch of Queues has not delivered what was listed {age:.0f} s ago")
 
     async def run(self) -> None:
         """Work until cancelled."""
         kube, settings, clock, memory = self._kube, self._settings, self._clock, Memory()
+        recent = self._recent = Recent(clock)
         connections = Connections(kube, default_url=settings.default_redis_url, clock=clock)
         autoscalers = Autoscalers(kube, clock, settings.watch_namespaces)
+        observer = Observer(kube, connections, memory, self._cluster, utc_now, autoscalers, recent)
         reconciler = Reconciler(
             kube,
             connections,
-            Observer(kube, connections, memory, self._cluster, utc_now, autoscalers),
+            observer,
             Applier(kube, memory, clock),
-            Recorder(kube, clock),
+            Recorder(kube, clock, self._metrics),
             memory,
+            recent,
             clock=clock,
             resync_seconds=settings.resync_seconds,
             may_measure=Pace(MEASUREMENTS_PER_SECOND, clock).take,
             after_step=self._after_step,
+            metrics=self._metrics,
         )
-        dispatcher = self._dispatcher = Dispatcher(
-            kube, reconciler, clock=clock, namespaces=settings.watch_namespaces, concurrency=settings.concurrency
+        dispatcher = Dispatcher(
+            kube,
+            reconciler,
+            clock=clock,
+            namespaces=settings.watch_namespaces,
+            concurrency=settings.concurrency,
+            list_seconds=settings.list_seconds,
+            metrics=self._metrics,
         )
-        workers = WorkersWatch(load_configuration, dispatcher.add, settings.watch_namespaces)
+
+        def workers_changed(key: QueueKey, version: str | None) -> None:
+            recent.changed(key, "workers", version)
+            dispatcher.add(key, SETTLE_SECONDS)
+
+        workers = WorkersWatch(load_configuration, workers_changed, settings.watch_namespaces)
+        self._dispatcher = dispatcher
         try:
             async with asyncio.TaskGroup() as tasks:
-                for part in (dispatcher.run(), workers.run(), connections.secrets.watch(dispatcher.add)):
+                tasks.create_task(workers.run())
+                try:
+                    await observer.prime(settings.watch_namespaces or (None,))
+                except (ApiError, ApiUnavailable) as error:
+                    log.warning("the objects could not be read in advance: %s", error)
+                for part in (dispatcher.run(), connections.secrets.watch(dispatcher.add)):
                     tasks.create_task(part)
         finally:
             self._dispatcher = None
@@ -117,31 +160,31 @@ async def run(
     after_step: Callable[[Step], Awaitable[None]] = go_on,
 ) -> None:
     """Run the operator until ``stop`` is set or a signal comes. Raises CannotStart."""
-    clock = time.monotonic
+    clock, metrics = time.monotonic, OperatorMetrics()
     stop, stop_watching = stop or asyncio.Event(), asyncio.Event()
-    kube = Kube(budget=Budget(CALLS_PER_SECOND, CALLS_AT_ONCE, clock))
+    kube = Kube(budget=Budget(CALLS_PER_SECOND, CALLS_AT_ONCE, clock), metrics=metrics)
     try:
-        cluster = await _ready(kube, clock)
-        duties = Duties(kube, settings, cluster, clock, after_step)
+        cluster, queues = await _ready(kube, clock), Changes(clock)
+        duties = Duties(kube, settings, cluster, clock, metrics, queues, after_step)
         lease = (settings.lease_name, settings.lease_namespace or None)
         leadership = Leadership(duties.run, profile=settings.leader_election, lease=lease)
-        kube.may_write = leadership.may_write
+        kube.may_write, metrics.gauges = leadership.may_write, duties.gauges
 
-        def healthy() -> None:
-            duties.check()
-            if not leadership.healthy():
-                raise RuntimeError("the election has ended, or the work of a term that is over goes on")
+        def health() -> Health:
+            try:
+                duties.check()
+                leadership.check()
+            except RuntimeError as error:
+                return Health(False, {"leader": leadership.may_write(), "problem": str(error)})
+            return Health(True, {"leader": leadership.may_write()})
 
-        endpoint = f"http://{settings.health_host}:{settings.health_port}/healthz" if settings.health_port else None
         parts = [asyncio.create_task(leadership.run()), asyncio.create_task(stop.wait())]
-        watching = asyncio.create_task(
-            watch(
-                make_registry(duties.add, healthy, partial(_stop_on_signals, stop)),
-                namespaces=settings.watch_namespaces,
-                liveness_endpoint=endpoint,
-                stop=stop_watching,
-            )
-        )
+        if settings.health_port:
+            checks = {"/healthz": health, "/readyz": health}
+            server = HealthServer(settings.health_host, settings.health_port, checks, {"/metrics": metrics.render})
+            parts.append(asyncio.create_task(server.run()))
+        registry = make_registry(duties, queues, partial(_stop_on_signals, stop))
+        watching = asyncio.create_task(watch(registry, namespaces=settings.watch_namespaces, stop=stop_watching))
         log.info("headrace-operator runs for %s", ", ".join(settings.watch_namespaces) or "all namespaces")
         done, _ = await asyncio.wait([watching, *parts], return_when=asyncio.FIRST_COMPLETED)
         # kopf waits for every task that was begun after it: ours have to end first.

@@ -31,9 +31,15 @@ class OperatorSettings(BaseSettings):
         "headrace-operator", description="Name of the Lease that the replicas share."
     )
     lease_namespace: str = Field("", description="Its namespace; empty: that of this Pod.")
-    health_port: int = Field(0, ge=0, le=65535, description="Port of /healthz; 0: none.")
-    health_host: str = Field("127.0.0.1", description="Address that /healthz is served on.")
+    health_port: int = Field(0, ge=0, le=65535, description="Port of /healthz, /readyz and /metrics; 0: none.")
+    health_host: str = Field("127.0.0.1", description="Address that they are served on.")
     concurrency: int = Field(8, ge=1, le=64, description="Queues that are worked on at the same time.")
+    list_seconds: float = Field(
+        300.0, ge=1, le=3600, description="All Queues are listed again after this time, in case that an event was lost."
+    )
+    silent_seconds: float = Field(
+        60.0, ge=1, le=3600, description="Time after a list in which the watch has to have delivered what it showed."
+    )
     resync_seconds: float = Field(30.0, ge=1, le=30, description="A Queue is looked at again after this time.")
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field("INFO", description="Lowest level that is logged.")
     log_format: Literal["text", "json"] = Field("text", description="Form of log lines.")

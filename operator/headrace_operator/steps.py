@@ -17,9 +17,13 @@ from headrace_operator.reasons import Event
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step. ``event`` is told about the Queue once the step is done."""
+    """One step. ``event`` is told about the Queue once the step is done.
+
+    ``drift``: it puts right what somebody else has changed.
+    """
 
     event: Event | None = field(default=None, kw_only=True)
+    drift: bool = field(default=False, kw_only=True, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,51 +7,75 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import kopf
 
 from headrace_operator.api.names import API_VERSION, GROUP, QueueKey
 from headrace_operator.kube import authorization, load_configuration
+from headrace_operator.recent import What
 
-Add = Callable[[QueueKey], None]
 Body = Mapping[str, Any]
+
+
+class Watcher(Protocol):
+    """Who is told of changes."""
+
+    def changed(self, key: QueueKey, what: What, version: str | None, *, look: bool) -> None:
+        """Say that an object of a Queue has now the resourceVersion ``version`` (None: it is gone).
+
+        ``look``: something that a plan depends on has changed; else it was a status, perhaps written by ourselves.
+        """
+        ...
 
 
 class Changes:
     """Tells changes that matter from those that do not: our own status writes come back as events.
 
-    Remembers, per uid, everything of an object that a plan looks at and a status write leaves alone.
+    Remembers, per uid, the resourceVersion that was delivered last, and everything of an object that a plan looks at
+    and a status write leaves alone. ``clock``: monotonic seconds.
     """
 
-    def __init__(self) -> None:
-        self._seen: dict[str, str] = {}
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._seen: dict[str, tuple[str, str, float]] = {}
 
     def matters(self, kind: str | None, body: Body) -> tuple[bool, bool]:
         """Return whether an event of type ``kind`` is worth a look, and whether the object was known before."""
         metadata = body["metadata"]
-        uid = metadata["uid"]
-        known = uid in self._seen
+        uid, known = metadata["uid"], metadata["uid"] in self._seen
         if kind == "DELETED":
             self._seen.pop(uid, None)
             return True, known
-        fields = ("generation", "annotations", "labels", "ownerReferences", "deletionTimestamp")
-        signature = json.dumps([metadata.get(field) for field in fields], sort_keys=True)
-        changed = self._seen.get(uid) != signature
-        self._seen[uid] = signature
+        fields = ("generation", "annotations", "labels", "ownerReferences", "finalizers", "deletionTimestamp")
+        text = json.dumps([metadata.get(field) for field in fields], sort_keys=True)
+        signature = hashlib.sha256(text.encode()).hexdigest()[:16]
+        changed = not known or self._seen[uid][0] != signature
+        self._seen[uid] = (signature, metadata["resourceVersion"], self._clock())
         return changed, known
 
+    def missed(self, listed: Mapping[str, str], since: float) -> bool:
+        """Whether an object that a list showed, uid to resourceVersion, was not delivered although it should have been.
 
-def make_registry(add: Add, healthy: Callable[[], None], started: Callable[[], None]) -> kopf.OperatorRegistry:
+        ``since``: clock of that list; some time must have passed. One of which anything came since then was not missed.
+        """
+        for uid, version in listed.items():
+            _, delivered, at = self._seen.get(uid, ("", "", float("-inf")))
+            if delivered != version and at < since:
+                return True
+        return False
+
+
+def make_registry(watcher: Watcher, queues: Changes, started: Callable[[], None]) -> kopf.OperatorRegistry:
     """Return the handlers.
 
-    ``add`` takes the Queues to look at, ``healthy`` raises if the operator is not well, ``started`` is called when
-    kopf has started, and perhaps again later.
+    ``watcher`` is told what has changed, ``queues`` remembers what came of Queues, ``started`` is called when kopf has
+    started, and perhaps again later.
     """
-    registry = kopf.OperatorRegistry()
-    queues, versions = Changes(), Changes()
+    registry, versions = kopf.OperatorRegistry(), Changes(lambda: 0.0)
 
     @kopf.on.startup(registry=registry)
     async def configure(settings: kopf.OperatorSettings, **_: Any) -> None:
@@ -75,21 +99,24 @@ def make_registry(add: Add, healthy: Callable[[], None], started: Callable[[], N
 
     @kopf.on.event(GROUP, API_VERSION, "queues", registry=registry)
     async def queue_changed(type: str | None, body: Body, **_: Any) -> None:
-        if queues.matters(type, body)[0]:
-            add(QueueKey(body["metadata"]["namespace"], body["metadata"]["name"]))
+        look, _known = queues.matters(type, body)
+        key = QueueKey(body["metadata"]["namespace"], body["metadata"]["name"])
+        watcher.changed(key, "queue", _version(type, body), look=look)
 
     @kopf.on.event(GROUP, API_VERSION, "queueversions", registry=registry)
     async def queue_version_changed(type: str | None, body: Body, **_: Any) -> None:
         changed, known = versions.matters(type, body)
-        # One that appears was made by us, or will be noticed when we want to make it.
-        if changed and (known or type == "DELETED") and (name := body.get("spec", {}).get("queueRef")):
-            add(QueueKey(body["metadata"]["namespace"], name))
-
-    @kopf.on.probe(registry=registry, id="healthy", errors=kopf.ErrorsMode.PERMANENT)
-    async def probe(**_: Any) -> None:
-        healthy()
+        if name := body.get("spec", {}).get("queueRef"):
+            # One that appears was made by us, or will be noticed when we want to make it.
+            look = changed and (known or type == "DELETED")
+            key = QueueKey(body["metadata"]["namespace"], name)
+            watcher.changed(key, "versions", _version(type, body), look=look)
 
     return registry
+
+
+def _version(kind: str | None, body: Body) -> str | None:
+    return None if kind == "DELETED" else str(body["metadata"]["resourceVersion"])
 
 
 def connection_info() -> kopf.ConnectionInfo:
@@ -109,9 +136,7 @@ def connection_info() -> kopf.ConnectionInfo:
     )
 
 
-async def watch(
-    registry: kopf.OperatorRegistry, *, namespaces: Iterable[str], liveness_endpoint: str | None, stop: asyncio.Event
-) -> None:
+async def watch(registry: kopf.OperatorRegistry, *, namespaces: Iterable[str], stop: asyncio.Event) -> None:
     """Watch until ``stop`` is set. ``namespaces`` empty: all."""
     watched = tuple(namespaces)
     await kopf.operator(
@@ -119,6 +144,5 @@ async def watch(
         clusterwide=not watched,
         namespaces=watched,
         standalone=True,
-        liveness_endpoint=liveness_endpoint,
         stop_flag=stop,
     )

@@ -9,12 +9,13 @@ import logging
 import socket
 import threading
 from collections.abc import Callable, Iterable
+from typing import Any
 from urllib.parse import urlencode
 
 import kubernetes.client
 import urllib3
 
-from headrace_operator.api.names import MANAGED_BY_LABEL, OPERATOR, QUEUE_LABEL, QueueKey
+from headrace_operator.api.names import MANAGED_BY_LABEL, OPERATOR, QUEUE_LABEL, QueueKey, workers_name
 from headrace_operator.kube import authorization, deployments
 
 METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
@@ -23,23 +24,25 @@ STREAM_SECONDS = 270
 SILENT_SECONDS = 90.0
 """A stream without even a bookmark for this time is dead."""
 RETRY_SECONDS = 5.0
-SETTLE_SECONDS = 0.2
-"""A rollout changes a Deployment many times in a moment; one look is enough."""
 
 log = logging.getLogger("headrace.operator.watch")
 
 
+Notify = Callable[[QueueKey, str | None], None]
+"""Takes a Queue whose worker Deployment has now that resourceVersion (None: it is gone)."""
+
+
 class WorkersWatch:
-    """Calls ``add`` with the Queue of every worker Deployment that changes. ``namespaces`` empty: all."""
+    """Calls ``changed`` for every worker Deployment that changes, in the event loop. ``namespaces`` empty: all."""
 
     def __init__(
         self,
         configure: Callable[[], kubernetes.client.Configuration],
-        add: Callable[[QueueKey, float], None],
+        changed: Notify,
         namespaces: Iterable[str] = (),
     ) -> None:
         self._configure = configure
-        self._add = add
+        self._changed = changed
         self._namespaces: tuple[str | None, ...] = tuple(namespaces) or (None,)
         self._stopped = threading.Event()
         self._open: dict[str | None, socket.socket] = {}
@@ -48,8 +51,8 @@ class WorkersWatch:
         """Watch until cancelled."""
         loop = asyncio.get_running_loop()
 
-        def notify(key: QueueKey) -> None:
-            loop.call_soon_threadsafe(self._add, key, SETTLE_SECONDS)
+        def notify(key: QueueKey, version: str | None) -> None:
+            loop.call_soon_threadsafe(self._changed, key, version)
 
         threads = [
             threading.Thread(target=self._keep_watching, args=(namespace, notify), daemon=True)
@@ -66,16 +69,17 @@ class WorkersWatch:
                 with contextlib.suppress(OSError):
                     connection.shutdown(socket.SHUT_RDWR)
 
-    def _keep_watching(self, namespace: str | None, notify: Callable[[QueueKey], None]) -> None:
+    def _keep_watching(self, namespace: str | None, notify: Notify) -> None:
+        known: dict[QueueKey, str] = {}
         while not self._stopped.is_set():
             try:
-                self._watch_once(namespace, notify)
+                self._watch_once(namespace, known, notify)
             except Exception as error:  # whatever it is: nobody would see the thread end
                 if not self._stopped.is_set():
                     log.warning("the watch of worker Deployments ended: %s", type(error).__name__)
             self._stopped.wait(RETRY_SECONDS)
 
-    def _watch_once(self, namespace: str | None, notify: Callable[[QueueKey], None]) -> None:
+    def _watch_once(self, namespace: str | None, known: dict[QueueKey, str], notify: Notify) -> None:
         client = kubernetes.client.ApiClient(self._configure())
         headers = {"User-Agent": OPERATOR, "Accept": METADATA_LIST} | authorization(client.configuration)
         path = deployments(namespace)
@@ -85,7 +89,9 @@ class WorkersWatch:
         listed = pool.request("GET", f"{url}?{urlencode(query)}", headers=headers, timeout=limits, retries=False)
         if listed.status != 200:
             raise OSError(f"list: {listed.status}")
-        version = json.loads(listed.data)["metadata"]["resourceVersion"]
+        found = json.loads(listed.data)
+        self._compare(found["items"], known, notify)
+        version = found["metadata"]["resourceVersion"]
         query |= {
             "watch": "true",
             "resourceVersion": version,
@@ -99,13 +105,13 @@ class WorkersWatch:
         if (connection := getattr(stream.connection, "sock", None)) is not None:
             self._open[namespace] = connection
         try:
-            self._read(stream, notify)
+            self._read(stream, known, notify)
         finally:
             self._open.pop(namespace, None)
             stream.close()
             pool.clear()
 
-    def _read(self, stream: urllib3.BaseHTTPResponse, notify: Callable[[QueueKey], None]) -> None:
+    def _read(self, stream: urllib3.BaseHTTPResponse, known: dict[QueueKey, str], notify: Notify) -> None:
         if stream.status != 200:
             raise OSError(f"watch: {stream.status}")
         pending = b""
@@ -116,6 +122,30 @@ class WorkersWatch:
                 if event["type"] == "ERROR":
                     return
                 metadata = event["object"]["metadata"]
-                name = metadata.get("labels", {}).get(QUEUE_LABEL)
-                if event["type"] != "BOOKMARK" and name:
-                    notify(QueueKey(metadata["namespace"], name))
+                if event["type"] == "BOOKMARK" or (key := _key(metadata)) is None:
+                    continue
+                if event["type"] == "DELETED":
+                    known.pop(key, None)
+                    notify(key, None)
+                else:
+                    known[key] = metadata["resourceVersion"]
+                    notify(key, known[key])
+
+    @staticmethod
+    def _compare(items: Iterable[dict[str, Any]], known: dict[QueueKey, str], notify: Notify) -> None:
+        """Tell what has changed while no stream was open."""
+        found = {key: item["metadata"]["resourceVersion"] for item in items if (key := _key(item["metadata"]))}
+        for key in known.keys() - found.keys():
+            del known[key]
+            notify(key, None)
+        for key, version in found.items():
+            if known.get(key) != version:
+                known[key] = version
+                notify(key, version)
+
+
+def _key(metadata: dict[str, Any]) -> QueueKey | None:
+    name = metadata.get("labels", {}).get(QUEUE_LABEL)
+    if not name or metadata["name"] != workers_name(name):
+        return None
+    return QueueKey(metadata["namespace"], name)

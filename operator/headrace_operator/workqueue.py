@@ -28,6 +28,12 @@ class WorkQueue(Generic[Key]):
         return len(self._due)
 
     @property
+    def due(self) -> int:
+        """Number of keys whose time has come."""
+        now = self._clock()
+        return sum(due <= now for due in self._due.values())
+
+    @property
     def lateness(self) -> float:
         """Seconds that the most overdue key has been waiting beyond its time; 0 if none is late."""
         waiting = [due for key, due in self._due.items() if key not in self._busy]

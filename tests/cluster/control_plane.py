@@ -28,6 +28,16 @@ T = TypeVar("T")
 ETCD, API_SERVER, CONTROLLERS, SCHEDULER = binaries.CONTROL_PLANE
 SERVICE_NETWORK = "10.0.0.0/24"
 
+AUDIT_POLICY = """
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+  - {level: None, userGroups: ["system:serviceaccounts:kube-system"]}
+  - {level: Metadata, userGroups: ["system:serviceaccounts"]}
+  - {level: None}
+"""
+
 
 class ControlPlaneError(RuntimeError):
     """A component did not come up; the message names it, its last log lines and the folder with all logs."""
@@ -63,6 +73,11 @@ class ControlPlane:
     def logs(self) -> Path:
         """The folder with one log file per component."""
         return self.folder / "logs"
+
+    @property
+    def audit_log(self) -> Path:
+        """What service accounts outside of kube-system have asked the API server for, one JSON object per line."""
+        return self.folder / "audit.log"
 
     @property
     def guard(self) -> Guard:
@@ -193,6 +208,9 @@ class ControlPlane:
         write_private(folder / "service-account.key", private)
         (folder / "service-account.pub").write_bytes(public)
 
+        policy = folder / "audit-policy.yaml"
+        policy.write_text(AUDIT_POLICY)
+
         etcd_port, peer_port, self._api_port = free_ports(3)
         admin = self._authority.client("admin", "system:masters")
         self._rest = Rest(self.server, tls_context(self._authority, admin, server=False))
@@ -235,6 +253,8 @@ class ControlPlane:
             "--endpoint-reconciler-type=none",  # it would refuse a loopback address
             "--allow-privileged=true",
             f"--cert-dir={folder}",
+            f"--audit-policy-file={policy}",
+            f"--audit-log-path={self.audit_log}",
         )
         self._add(
             programs[CONTROLLERS],

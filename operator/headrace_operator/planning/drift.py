@@ -17,12 +17,18 @@ def to_apply(wanted: Mapping[str, Any], found: Mapping[str, Any], applied: tuple
     return (version, rendered) != applied and differs(wanted, found)
 
 
+def rendered_from(body: Mapping[str, Any]) -> str | None:
+    """Return the hash of what an object was applied as; None if it never was."""
+    rendered: str | None = body["metadata"].get("annotations", {}).get(RENDERED)
+    return rendered
+
+
 def differs(wanted: Mapping[str, Any], found: Mapping[str, Any]) -> bool:
     """Whether ``found`` has to be applied again: it was rendered from something else, or somebody edited it.
 
     Quantities are compared by the hash of what was rendered only: the API server writes them in its own way.
     """
-    if wanted["metadata"]["annotations"][RENDERED] != found["metadata"].get("annotations", {}).get(RENDERED):
+    if rendered_from(wanted) != rendered_from(found):
         return True
     return not _contained(wanted, found)
 

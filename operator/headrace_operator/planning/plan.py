@@ -86,9 +86,8 @@ def _repair(case: Case) -> Plan | None:
         mark = [WriteMarker(None if known is None or lost or accepted else known.marker)]
     target = restored(case, lost=lost)
     if target is not None:
-        restore = RestoreTopology(
-            topology.epoch if topology is not None else 0, target, event=_told(case, target, lost=lost)
-        )
+        expected, told = topology.epoch if topology is not None else 0, _told(case, target, lost=lost)
+        restore = RestoreTopology(expected, target, event=told, drift=told.reason is Reason.TOPOLOGY_DRIFTED)
         # A new mark comes first, so that every Queue on this Redis sees the loss, whatever happens to us. Only on a
         # Redis that was accepted while it had no mark, it comes last: the consent names the state without one.
         steps = [restore, *mark] if accepted else [*mark, *failed_versions(case, target.versions), restore]

@@ -11,7 +11,7 @@ from headrace_operator.api.scaling_spec import Scaling
 from headrace_operator.api.workers_spec import Workers
 from headrace_operator.companions import claim, render_companions
 from headrace_operator.observed import Case, Observed, WorkersObject, ownership
-from headrace_operator.planning.drift import to_apply
+from headrace_operator.planning.drift import rendered_from, to_apply
 from headrace_operator.pod_template import TemplateRefused
 from headrace_operator.reasons import Finding, Reason, normal
 from headrace_operator.render import WIND_DOWN_SECONDS, render_deployment
@@ -126,7 +126,8 @@ def remove_workers(seen: Observed, *, unowned: bool = False) -> list[Step]:
     """Return the steps that delete what was made for the workers; ``unowned``: only what would outlive the Queue."""
     queue = seen.queue
     found = {} if seen.workers is None else {"Deployment": (seen.workers.body, seen.workers.ownership)}
-    found |= {kind: (body, ownership(body, queue.name, queue.uid)) for kind, body in seen.companions.items()}
+    beside = seen.companions or {}
+    found |= {kind: (body, ownership(body, queue.name, queue.uid)) for kind, body in beside.items()}
     return [
         DeleteObject(kind, body["metadata"]["name"], body["metadata"]["uid"])
         for kind, (body, whose) in found.items()
@@ -142,10 +143,13 @@ def _put_right(case: Case, wanted: Mapping[str, Any], found: Mapping[str, Any]) 
     if metadata.get("ownerReferences") and "ownerReferences" not in wanted["metadata"]:
         yield Disown(kind, metadata["name"], metadata["resourceVersion"])
     elif to_apply(wanted, found, case.seen.applied.get(kind)):
-        yield ApplyObject(wanted, metadata["uid"], metadata["resourceVersion"])
+        drift = rendered_from(found) == rendered_from(wanted)
+        yield ApplyObject(wanted, metadata["uid"], metadata["resourceVersion"], drift=drift)
 
 
 def _companions(case: Case, workers: Workers) -> Iterator[Step]:
+    if case.seen.companions is None:
+        return
     queue, wanted = case.queue, {body["kind"]: body for body in render_companions(case.queue, workers)}
     for kind, body in wanted.items():
         found = case.seen.companions.get(kind)

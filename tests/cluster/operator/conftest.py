@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.cluster.cluster import LocalCluster
 from tests.cluster.operator.process import OperatorProcess
 from tests.cluster.operator.queues import Queues
+from tests.cluster.operator.release import CHART
 from tests.services.redis import RedisServer, RedisServers
 
-CHART = Path(__file__).resolve().parents[3] / "charts" / "headrace"
 HELM_NAMESPACE = "headrace-system"
 
 
@@ -25,11 +24,16 @@ def installed(cluster: LocalCluster) -> str:
     """
     watched = f"watched-{uuid.uuid4().hex[:8]}"
     cluster.kubectl("create", "namespace", watched)
+    install(cluster, watched)
+    return watched
+
+
+def install(cluster: LocalCluster, watched: str) -> None:
+    """Install the release that the definitions belong to."""
     cluster.helm(
         *("install", "headrace", str(CHART), "--namespace", HELM_NAMESPACE, "--create-namespace"),
         *("--set", f"watchNamespaces={{{watched}}}", "--wait", "--timeout", "60s"),
     )
-    return watched
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ import kubernetes.client
 import kubernetes.config
 
 from headrace.stores import Store, open_store
+from headrace_operator.api.names import QueueKey
 from headrace_operator.apply import Applier
 from headrace_operator.autoscalers import Autoscalers
 from headrace_operator.connection import Connections
@@ -18,6 +19,7 @@ from headrace_operator.events import Recorder
 from headrace_operator.kube import Kube
 from headrace_operator.memory import Memory
 from headrace_operator.observe import Observer, read_cluster_uid
+from headrace_operator.recent import Recent, What
 from headrace_operator.reconciler import Reconciler
 from headrace_operator.running import utc_now
 from headrace_operator.steps import Step
@@ -55,6 +57,13 @@ class DyingStore:
         return change
 
 
+class NothingRecent(Recent):
+    """Keeps nothing: no watch runs here that would tell of changes."""
+
+    def get(self, key: QueueKey, what: What) -> None:
+        return None
+
+
 class OperatorInTest:
     """One life of the operator; an async context manager. ``store_changes``: changes in Redis until it dies."""
 
@@ -74,7 +83,8 @@ class OperatorInTest:
         self._connections = Connections(self.kube, clock=time.monotonic, open_url=self._open)
         uid = await read_cluster_uid(self.kube)
         autoscalers = Autoscalers(self.kube, time.monotonic)
-        self.observer = Observer(self.kube, self._connections, self.memory, uid, utc_now, autoscalers)
+        recent = NothingRecent(time.monotonic)
+        self.observer = Observer(self.kube, self._connections, self.memory, uid, utc_now, autoscalers, recent)
         self.applier = Applier(self.kube, self.memory, time.monotonic)
         self.reconciler = Reconciler(
             self.kube,
@@ -83,6 +93,7 @@ class OperatorInTest:
             self.applier,
             Recorder(self.kube, time.monotonic),
             self.memory,
+            recent,
             clock=time.monotonic,
             after_step=self._after_step,
         )

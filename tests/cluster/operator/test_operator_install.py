@@ -5,11 +5,16 @@ from __future__ import annotations
 import json
 
 import pytest
+import urllib3
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
 
 from tests.cluster.cluster import CommandError, LocalCluster
 from tests.cluster.operator import jobs
-from tests.cluster.operator.conftest import CHART, HELM_NAMESPACE
+from tests.cluster.operator.conftest import HELM_NAMESPACE
 from tests.cluster.operator.queues import API, Queues, idle_workers
+from tests.cluster.operator.release import CHART
+from tests.cluster.rest import Object
 from tests.services.redis import RedisServer
 
 
@@ -37,9 +42,54 @@ def test_helm_brings_the_operator_up_and_its_rights_suffice(
         names = [pod["metadata"]["name"] for pod in pods]
         said = [json.loads(line) for name in names for line in cluster.logs(HELM_NAMESPACE, name).splitlines()]
         assert len([line for line in said if line["message"].startswith("leads now")]) == 1
-        assert [line for line in said if " 403 " in line["message"] or "exception" in line] == []
+        assert {line["queue"] for line in said if ": done: " in line["message"]} == {f"{installed}/mail"}
+        pages = [metrics_of(pod) for pod in pods]
+        assert sorted(page["headrace_operator_is_leader"] for page in pages) == [0, 1]
+        leader = max(pages, key=lambda page: page["headrace_operator_is_leader"])
+        assert leader["headrace_operator_queues"] == 1
+        assert leader["headrace_operator_steps_total"] > 10
+        assert leader["headrace_operator_api_calls_total"] > 10
+        assert [line for line in said if " 403 " in line["message"] or "error" in line] == []
     finally:
         cluster.delete(API, "Queue", "mail", installed)
+
+
+def metrics_of(pod: Object) -> dict[str, float]:
+    """Values of the metrics of an operator Pod by name, over all labels."""
+    answer = urllib3.request("GET", f"http://{pod['status']['podIP']}:8080/metrics", timeout=10)
+    assert answer.status == 200
+    found: dict[str, float] = {}
+    for family in text_string_to_metric_families(answer.data.decode()):
+        for sample in family.samples:
+            found[sample.name] = found.get(sample.name, 0.0) + sample.value
+    return found
+
+
+def test_helm_renders_what_monitoring_and_the_network_need_only_if_asked(cluster: LocalCluster) -> None:
+    def kinds(*values: str) -> list[str]:
+        options = [part for value in values for part in ("--set", value)]
+        found = yaml.safe_load_all(cluster.helm("template", "x", str(CHART), *options))
+        return [body["kind"] for body in found if body is not None]
+
+    plain = kinds()
+    assert {"Service", "ServiceMonitor", "PodMonitor", "NetworkPolicy", "Job"}.isdisjoint(plain)
+    assert "PodDisruptionBudget" in plain
+    assert "PodDisruptionBudget" not in kinds("replicas=1")
+    added = kinds(
+        "metrics.serviceMonitor.enabled=true",
+        "metrics.podMonitor.enabled=true",
+        "networkPolicy.enabled=true",
+        "uninstall.releaseFinalizers=true",
+        "extraObjects[0].kind=ConfigMap",
+    )
+    assert sorted(set(added) - set(plain)) == [
+        "ConfigMap",
+        "Job",
+        "NetworkPolicy",
+        "PodMonitor",
+        "Service",
+        "ServiceMonitor",
+    ]
 
 
 def test_helm_gives_no_right_outside_of_the_watched_namespaces(cluster: LocalCluster, installed: str) -> None:

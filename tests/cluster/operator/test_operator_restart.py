@@ -175,7 +175,7 @@ async def test_K4_a_stale_operator_is_refused_by_the_compare_and_set(
 async def plans_up_to_promotion(operator: OperatorInTest, key: QueueKey) -> tuple[Observed, Store]:
     """Run plans until the next one would promote; what that one was made from."""
     for _ in range(20):
-        found = await operator.observer.observe(*key)
+        found = await operator.observer.observe(key)
         assert found is not None
         seen, store = found
         planned = plan(seen).steps

@@ -22,7 +22,9 @@ from headrace_operator.connection import Connections
 from headrace_operator.events import Recorder
 from headrace_operator.kube import Kube, queue_versions, queues
 from headrace_operator.memory import Memory
+from headrace_operator.metrics import OperatorMetrics
 from headrace_operator.observe import Observer
+from headrace_operator.recent import Recent
 from headrace_operator.reconciler import Reconciler
 from headrace_operator.steps import Step
 from tests.unit.operator.api_in_memory import ApiInMemory
@@ -41,6 +43,7 @@ class World:
     """One Queue with its API server, its Redis and a succession of operators."""
 
     api: ApiInMemory = field(default_factory=ApiInMemory)
+    metrics: OperatorMetrics = field(default_factory=OperatorMetrics)
     now: int = 1_700_000_000_000
     promoted: list[int] = field(default_factory=list)
     claims: int = 0
@@ -65,9 +68,15 @@ class World:
 
         kube, memory = cast(Kube, self.api), Memory()
         connections = Connections(kube, clock=self.seconds, open_url=lambda _: self.store.clone())
-        autoscalers = Autoscalers(kube, self.seconds)
+        autoscalers, recent = Autoscalers(kube, self.seconds), Recent(self.seconds)
         observer = Observer(
-            kube, connections, memory, "cluster", lambda: datetime.fromtimestamp(self.seconds(), UTC), autoscalers
+            kube,
+            connections,
+            memory,
+            "cluster",
+            lambda: datetime.fromtimestamp(self.seconds(), UTC),
+            autoscalers,
+            recent,
         )
         reconciler = Reconciler(
             kube,
@@ -76,8 +85,10 @@ class World:
             Applier(kube, memory, self.seconds),
             Recorder(kube, self.seconds),
             memory,
+            recent,
             clock=self.seconds,
             after_step=after,
+            metrics=self.metrics,
         )
         try:
             await reconciler.reconcile(KEY)

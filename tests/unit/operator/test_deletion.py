@@ -108,7 +108,7 @@ def test_K7_drain_refuses_new_jobs_keeps_the_workers_and_removes_the_queue_when_
     assert dead.draining == Finding(Reason.JOBS_REMAIN, "v1 holds 4 dead; retry or delete them with `headrace dead`")
 
     empty = seen(spec, holding(closed), workers=workers)
-    beside = [steps.DeleteObject(kind, "mail-workers", f"c{n}") for n, kind in enumerate(empty.companions)]
+    beside = [steps.DeleteObject(kind, "mail-workers", f"c{n}") for n, kind in enumerate(empty.companions or {})]
     assert plan(empty).steps == (steps.DeleteObject("Deployment", "mail-workers", "d1"), *beside)
     gone: dict[str, Any] = {"companions": {}}
     pod = {"metadata": {"name": "p", "deletionTimestamp": NOW.isoformat()}}

@@ -12,7 +12,7 @@ def body(**metadata: Any) -> dict[str, Any]:
 
 
 def test_a_status_write_of_our_own_is_no_reason_to_look_again() -> None:
-    changes = Changes()
+    changes = Changes(lambda: 0.0)
     assert changes.matters(None, body()) == (True, False)
     again = body(resourceVersion="2", managedFields=[{"manager": "headrace-operator"}])
     again["status"] = {"observedGeneration": 1}
@@ -20,7 +20,7 @@ def test_a_status_write_of_our_own_is_no_reason_to_look_again() -> None:
 
 
 def test_spec_annotations_and_deletion_are() -> None:
-    changes = Changes()
+    changes = Changes(lambda: 0.0)
     changes.matters("ADDED", body())
     for change in (
         {"generation": 2},

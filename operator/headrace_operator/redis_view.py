@@ -1,0 +1,142 @@
+"""Reads one queue from Redis, as far as the connection allows."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from headrace.errors import HeadraceError, TopologyUnreadable
+from headrace.stores.base import Counts, Store
+from headrace.topology import PartitionRef, Topology
+from headrace_operator.connection import Connected, Connections, problem
+from headrace_operator.kube import ApiError, Kube, queues
+from headrace_operator.observed import Backend, ConnectionProblem, QueueObject, QueueVersionObject
+from headrace_operator.planning.versions import ENDED
+from headrace_operator.reasons import Finding, Reason
+
+REDIS_SECONDS = 15.0
+"""Longest time that reading one queue from Redis may take."""
+PARKED_PARTITIONS = 32
+"""Partitions, of the oldest versions first, whose parked jobs are asked for by type."""
+
+
+class RedisView:
+    """Connects as a Queue says, and reads its queue. ``kube``: to look an owner up."""
+
+    def __init__(self, kube: Kube, connections: Connections) -> None:
+        self._kube = kube
+        self._connections = connections
+
+    async def read(
+        self, queue: QueueObject, versions: tuple[QueueVersionObject, ...], owner: Mapping[str, str]
+    ) -> tuple[Backend | ConnectionProblem, Store | None]:
+        """Return what Redis holds of the queue, and the open store; or why it cannot be read."""
+        if queue.spec is None:
+            return ConnectionProblem(Finding(Reason.INVALID_SPEC, queue.problem), stalled=True), None
+        connected = await self._connections.connect(queue.namespace, queue.uid, queue.spec)
+        if isinstance(connected, ConnectionProblem):
+            return connected, None
+        try:
+            async with asyncio.timeout(REDIS_SECONDS):
+                backend = await self._read(connected, queue, versions, owner)
+        except TimeoutError:
+            text = f"redis {connected.endpoint} did not answer within {REDIS_SECONDS:g} s"
+            silent = ConnectionProblem(Finding(Reason.UNREACHABLE, text))
+            self._connections.failed(connected.store, silent)
+            return silent, None
+        except TopologyUnreadable as error:
+            return ConnectionProblem(Finding(Reason.TOPOLOGY_UNREADABLE, str(error)), stalled=True), None
+        except HeadraceError as error:
+            found = problem(error)
+            self._connections.failed(connected.store, found)
+            return found, None
+        return backend, connected.store
+
+    async def _read(
+        self,
+        connected: Connected,
+        queue: QueueObject,
+        versions: tuple[QueueVersionObject, ...],
+        owner: Mapping[str, str],
+    ) -> Backend:
+        marker = await connected.store.read_marker()
+        topology = await connected.store.read_topology(queue.queue_name)
+        counts = await _counts(connected.store, queue, _worth_counting(queue, versions, topology))
+        parked = await _parked(connected.store, queue, counts)
+        alive = None
+        if topology is not None and dict(topology.owner) != dict(owner):
+            alive = await self._alive(topology.owner, owner)
+        return Backend(
+            connected.endpoint,
+            marker,
+            topology,
+            counts,
+            parked,
+            alive,
+            connected.secret,
+            connected.url,
+            connected.instead_of,
+        )
+
+    async def _alive(self, theirs: Mapping[str, str], ours: Mapping[str, str]) -> bool | None:
+        """Whether the Queue that owns the topology exists; None if it cannot be looked up from here."""
+        if theirs.get("cluster") != ours["cluster"] or not theirs.get("namespace") or not theirs.get("name"):
+            return None
+        try:
+            body = await self._kube.find(f"{queues(theirs['namespace'])}/{theirs['name']}")
+        except ApiError as error:
+            if error.status == 403:
+                return None
+            raise
+        return body is not None and body["metadata"]["uid"] == theirs.get("uid")
+
+
+def _worth_counting(
+    queue: QueueObject, versions: tuple[QueueVersionObject, ...], topology: Topology | None
+) -> dict[int, int]:
+    """Return versions with their partitions: those of the topology, those that should be in it, and those to come."""
+    wanted = {} if topology is None else {n: version.partitions for n, version in topology.versions.items()}
+    for version in versions:
+        coming = queue.spec is not None and version.version == queue.spec.version
+        if version.ownership == "ours" and (coming or version.status.phase not in ENDED):
+            wanted[version.version] = max(version.spec.partitions, wanted.get(version.version, 0))
+    status = queue.status
+    if queue.deleted_at is not None:
+        # The QueueVersions may have gone first.
+        for told in status.versions:
+            wanted.setdefault(told.version, told.partitions)
+        if queue.spec is not None:
+            wanted.setdefault(queue.spec.version, queue.spec.partitions)
+    if topology is None and status.active_version is not None and status.active_partitions is not None:
+        wanted.setdefault(status.active_version, status.active_partitions)
+    return wanted
+
+
+async def _counts(store: Store, queue: QueueObject, wanted: Mapping[int, int]) -> dict[int, dict[int, Counts]]:
+    refs = [
+        PartitionRef(queue.queue_name, version, number)
+        for version, partitions in wanted.items()
+        for number in range(partitions)
+    ]
+    counts: dict[int, dict[int, Counts]] = {}
+    if refs:
+        for ref, count in zip(refs, await store.counts(refs), strict=True):
+            counts.setdefault(ref.version, {})[ref.partition] = count
+    return counts
+
+
+async def _parked(
+    store: Store, queue: QueueObject, counts: Mapping[int, Mapping[int, Counts]]
+) -> dict[int, dict[str, int]]:
+    refs = [
+        PartitionRef(queue.queue_name, version, number)
+        for version, partitions in sorted(counts.items())
+        for number, count in partitions.items()
+        if count.parked
+    ][:PARKED_PARTITIONS]
+    parked: dict[int, dict[str, int]] = {}
+    for ref, types in zip(refs, await asyncio.gather(*(store.parked(ref) for ref in refs)), strict=True):
+        of_version = parked.setdefault(ref.version, {})
+        for kind, jobs in types.items():
+            of_version[kind] = of_version.get(kind, 0) + jobs
+    return parked
