@@ -22,6 +22,10 @@ Actor = Callable[[Store], Awaitable[Topology]]
 LIMIT = 20.0
 
 
+LOOKS = {"replicated", "successor"}
+"""Calls that change nothing and are no steps here."""
+
+
 class Killed(BaseException):
     """The actor died before its next step. Not an Exception: nothing that an actor does may catch it."""
 
@@ -67,7 +71,9 @@ class Gate:
         self._lose.add(step)
 
     def __getattr__(self, method: str) -> Callable[..., Awaitable[Any]]:
-        call = getattr(self._inner, method)
+        call: Callable[..., Awaitable[Any]] = getattr(self._inner, method)
+        if method in LOOKS:
+            return call
 
         async def step(*args: Any, **options: Any) -> Any:
             place = args[0].label if args and isinstance(args[0], PartitionRef) else ""

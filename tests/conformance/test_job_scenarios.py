@@ -52,14 +52,16 @@ async def test_QB1_a_delay_occupies_no_lease_and_is_delivered_once(store: Store,
     due = (await counts(store)).next_due_at
     assert due is not None
     delivered: list[str] = []
-    while (now := (await counts(store)).now) < due + 20:
+    looks_after_it = 3
+    while looks_after_it:
+        looks_after_it -= (await counts(store)).now >= due
         claim = await worker.claim(lease_ms=10)
         await store.recover(ref())
         if claim.jobs:
             assert claim.now >= due
             assert await store.ack(ref(), settled(claim)) == []
-        elif now < due - 20:
-            assert (await sizes(store)).get("leased") is None
+        elif not delivered:
+            assert await sizes(store) == {"scheduled": 1} or (await counts(store)).now >= due
         delivered += ids(claim)
         await advance(10)
     assert delivered == ["a"]
@@ -128,13 +130,19 @@ async def test_QD1_QD4_what_has_run_leaves_nothing_behind(
     async with asyncio.timeout(60):
         while len(ran) < 1000:
             ran += await run_everything(store, topology)
+            for at in topology.refs(1):
+                claim = await Worker(store, f"alone-{len(ran)}").claim(at=at, alone=True)
+                assert await store.ack(at, settled(claim)) == []
+                ran += ids(claim)
             await advance(1)
+            await asyncio.sleep(0)
     assert len(set(ran)) == 1000
     found = await store.counts(topology.refs(1))
     assert [each.live + each.dead for each in found] == [0, 0]
     if backend != "memory":
         left = redis_setups.keys(backend, prefix)
         names = {name.rpartition(":")[2] for name in left}
+        # The wakes are those of all queues, the last thousand.
         assert names <= {"topology", "meta", "seen", "alarm", "due", "hot", "wakes"}
         # Nonces of the last calls, which end by themselves.
         assert all(0 <= ms <= 10_000 for name, ms in left.items() if name.endswith(":seen"))

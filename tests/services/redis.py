@@ -146,6 +146,12 @@ class RedisServer:
         except OSError:
             return False
 
+    def is_primary(self) -> bool:
+        """Whether it takes writes now."""
+        with contextlib.suppress(redis.RedisError), self.client() as client:
+            return bool(client.info("replication")["role"] == "master")
+        return False
+
     def stop(self) -> None:
         """End it in order (SIGTERM); it can be started again."""
         self._process.stop()
@@ -199,3 +205,10 @@ class RedisServers:
     def close(self) -> None:
         for server in self._running.values():
             server.close()
+
+
+def drop_replicas(server: RedisServer, replica: RedisServer) -> None:
+    """Freeze the replica and cut it off: what is written from now on never reaches it. It may be resumed."""
+    replica.pause()
+    with server.client() as client:
+        client.execute_command("CLIENT", "KILL", "TYPE", "replica")

@@ -111,6 +111,11 @@ class RedisClusterServers:
                 return self._by_port(int(words[1].partition("@")[0].rpartition(":")[2]))
         raise RuntimeError("that master has no replica")
 
+    def serves_all_slots(self) -> bool:
+        """Whether every server that runs says so."""
+        running = [server for server in self.servers if server.answers()]
+        return all("cluster_state:ok" in _lines(_ask(server, "CLUSTER", "INFO")) for server in running)
+
     def move_slot_of(self, key: str | bytes) -> None:
         """Move the key's slot to another master, key by key, as an operator of the cluster would."""
         slot, masters = self._slot(key), self.masters

@@ -74,7 +74,7 @@ def walk(model: Model, seed: int, most: int) -> list[Walked]:
 class _Stepped:
     """A sequence of steps whose every call of the store waits for its turn, in whatever order.
 
-    `counts` is not a step of the model: it changes nothing and decides nothing.
+    What changes nothing is not a step of the model: `counts`, and what failovers need, of which there is none here.
     """
 
     def __init__(self, store: base.Store, sequence: Callable[[base.Store], Coroutine[Any, Any, Any]]) -> None:
@@ -84,8 +84,9 @@ class _Stepped:
         self._task = asyncio.ensure_future(sequence(cast(base.Store, self)))
 
     def __getattr__(self, method: str) -> Callable[..., Awaitable[Any]]:
-        if method == "counts":
-            return self._store.counts
+        if method in ("counts", "replicated", "successor"):
+            passed: Callable[..., Awaitable[Any]] = getattr(self._store, method)
+            return passed
 
         async def call(*arguments: Any, **options: Any) -> Any:
             request = Request(method, arguments, options, asyncio.get_running_loop().create_future())

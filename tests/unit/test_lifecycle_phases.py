@@ -57,13 +57,16 @@ async def test_every_phase_does_many_partitions_at_a_time_and_ends_before_the_ne
         ("read_grave", 1, 1),
         ("install", *every),
         ("write_topology", 1, 1),
+        ("replicated", 1, 1),
         ("settle", *every),
     ]
     await promote(store, QUEUE, 2, 1)
     assert slow.phases() == [
         ("read_topology", 1, 1),
+        ("successor", *every),
         ("install", 1, 1),
         ("write_topology", 1, 1),
+        ("replicated", 1, 1),
         ("settle", 1, 1),
         ("mark", *every),
     ]
@@ -71,6 +74,7 @@ async def test_every_phase_does_many_partitions_at_a_time_and_ends_before_the_ne
     assert slow.phases() == [
         ("read_topology", 1, 1),
         ("write_topology", 1, 1),
+        ("replicated", 1, 1),
         ("settle", PARTITIONS + 1, AT_ONCE),
     ]
     await complete(store, QUEUE, 1, client_retry_ms=0)
@@ -78,9 +82,13 @@ async def test_every_phase_does_many_partitions_at_a_time_and_ends_before_the_ne
         ("read_topology", 1, 1),
         ("mark", *every),
         ("close_partition", *every),
+        ("replicated", 1, 1),
         ("write_topology", 1, 1),
+        ("replicated", 1, 1),
+        ("successor", *every),
         ("remove", *every),
         ("write_topology", 1, 1),
+        ("replicated", 1, 1),
     ]
 
 

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from headrace.errors import StoreUnavailable
-from headrace.redis.client import PIPELINE_CALLS, Command, RedisClient
+from headrace.redis.client import RedisClient
 from headrace.redis.cluster import ClusterClient
+from headrace.redis.pipeline import PIPELINE_CALLS, Command
 
 URL = "redis://127.0.0.1:1/0"
 
@@ -22,7 +23,7 @@ class Broken(RedisClient):
         super().__init__(URL)
         self.times = times
 
-    async def _round_trip(self, commands: Sequence[Command]) -> list[Any]:
+    async def round_trip(self, commands: Sequence[Command], *, wait_ms: int = 0) -> list[Any]:
         await asyncio.sleep(0)
         if self.times:
             self.times -= 1

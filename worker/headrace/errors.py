@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from headrace.job_status import JobStatus
+    from headrace.pending import Enqueued
     from headrace.topology import Topology
 
 
@@ -314,6 +315,21 @@ class ResultNotKept(HeadraceError):
             "return a reference"
         )
         self.reason = reason
+
+
+class NotReplicated(OutcomeUnknown):
+    """The job is stored, but fewer replicas have it in time than the producer asked for: a failover now may lose it.
+
+    ``placed`` says where it is. Enqueueing it again under the same id is safe, and waits for the replicas again.
+    """
+
+    def __init__(self, placed: Enqueued, queue: str, replicas: int, wanted: int, within_ms: int, problem: str) -> None:
+        super().__init__(
+            f"queue {queue!r}: job {placed.id!r} is stored, but {replicas} of {wanted} replica(s) have it after "
+            f"{within_ms} ms{': ' + problem if problem else ''}; a failover now may lose it"
+        )
+        self.placed = placed
+        self.replicas = replicas
 
 
 class UnsupportedServer(HeadraceError):

@@ -10,6 +10,7 @@ the one before has been answered.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
@@ -19,6 +20,8 @@ from headrace.ids import decode_id, partition_of
 from headrace.settings import QueueSettings
 from headrace.stores.base import Counts, DeadLetter, Store
 from headrace.topology import PartitionRef, Topology, check_queue_name
+
+log = logging.getLogger("headrace.lifecycle")
 
 ASKED_FOR_TYPES, SHOWN_TYPES = 8, 20
 """Partitions that are asked for their parked types, and types that are told."""
@@ -30,6 +33,9 @@ LETTERS_AT_ONCE = 100
 
 CLIENT_RETRY_MS = 5000
 """A client resends a call whose outcome it does not know for at most this time (then OutcomeUnknown)."""
+
+ASKED_FOR_STATES = 8
+"""Partitions of a version that are looked at to know whether it exists."""
 
 T = TypeVar("T")
 
@@ -69,13 +75,15 @@ async def promote(
         if current is not None and current.check_alive().is_promoted(version, partitions):
             await finish_promote(store, current)
             return current
+        if current is not None and await _recall(store, current, current.active):
+            continue
         if current is None:
             grave = await store.read_grave(queue)
             target = Topology.created(queue, version, partitions, settings, owner, grave)
         else:
             target = current.promoted(version, partitions)
         await _install(store, target)
-        if await store.write_topology(target.epoch - 1, target):
+        if await _write(store, target.epoch - 1, target):
             await finish_promote(store, target)
             return target
         lost = True
@@ -121,7 +129,7 @@ async def configure(
             target = current
         else:
             target = current.configured(settings, owner)
-            if not await store.write_topology(current.epoch, target):
+            if not await _write(store, current.epoch, target):
                 continue
         await settle_all(store, target)
         return target
@@ -229,28 +237,107 @@ async def complete(store: Store, queue: str, version: int, *, client_retry_ms: i
             counts = await close_drained(store, current, version)
             if await _moved_dead_letters(store, current, version, counts):
                 continue
-            if reason := undrained_reason(counts, client_retry_ms):
-                remaining = {number: count.nonempty() for number, count in counts.items() if count.nonempty()}
-                wait_ms = _wait_ms(counts, client_retry_ms) if reason == "ClientsMayRetry" else 0
-                parked = await _parked_types(store, queue, version, counts)
-                raise NotDrained(queue, version, remaining, reason, parked_types=parked, wait_ms=wait_ms)
+            await _check_drained(store, queue, version, counts, client_retry_ms)
             await carry_over(store, current, version)
-            if not await store.write_topology(current.epoch, target):
+            await _secure(store, current, current.refs(version))
+            if not await _write(store, current.epoch, target):
                 continue
             current = target
         if current.settings.drain.order == "strict":
             await settle_all(store, current)  # the next version's turn
-        await _remove(store, current, version)
-        if await store.write_topology(current.epoch, target := current.dropped(version)):
+        if await _recall(store, current, version):  # the last who know may be removed now
+            continue
+        if not await _remove(store, current, version):
+            # A failover has forgotten that a partition was closed.
+            counts = await close_drained(store, current, version)
+            await _check_drained(store, queue, version, counts, client_retry_ms)
+            continue
+        if await _write(store, current.epoch, target := current.dropped(version)):
             return target
 
 
-async def _remove(store: Store, topology: Topology, version: int) -> None:
+async def _check_drained(
+    store: Store, queue: str, version: int, counts: Mapping[int, Counts], client_retry_ms: int
+) -> None:
+    reason = undrained_reason(counts, client_retry_ms)
+    if reason is not None:
+        remaining = {number: count.nonempty() for number, count in counts.items() if count.nonempty()}
+        wait_ms = _wait_ms(counts, client_retry_ms) if reason == "ClientsMayRetry" else 0
+        parked = await _parked_types(store, queue, version, counts)
+        raise NotDrained(queue, version, remaining, reason, parked_types=parked, wait_ms=wait_ms)
+
+
+async def _remove(store: Store, topology: Topology, version: int) -> bool:
     refs = topology.refs(version)
-    removed = await each_partition(refs, lambda ref: store.remove(ref, topology.incarnation))
-    if not all(removed):
-        kept = refs[removed.index(False)]
-        raise TopologyConflict(topology.queue, f"partition {kept.label} is being removed but not closed", topology)
+    return all(await each_partition(refs, lambda ref: store.remove(ref, topology.incarnation)))
+
+
+# ---- what a failover may lose ---------------------------------------------------------------------------------------
+
+
+async def reassert(store: Store, known: Topology, *, proven: bool = False) -> Topology | None:
+    """Write again what the store has forgotten of ``known``, a topology that was stored once; the one that counts then.
+
+    A failover may lose the last writes of one server, and a promotion with them, while partitions on others go by it.
+    ``proven``: a partition of the queue has remembered ``known``. None if the queue has no topology: none is created.
+    """
+    while True:
+        stored = await store.read_topology(known.queue)
+        if stored is None or stored.deleting or stored.incarnation != known.incarnation:
+            return stored
+        forgotten = await _forgotten(store, stored, known, proven=proven)
+        if not forgotten:
+            return stored
+        target = stored.recalling(known, forgotten)
+        if await _write(store, stored.epoch, target):
+            await settle_all(store, target)
+            await finish_promote(store, target)
+            shown = ", ".join(f"v{number}" for number in sorted(forgotten))
+            log.warning("queue %s: the store had forgotten %s of its topology; written again", known.queue, shown)
+            return target
+
+
+async def _forgotten(store: Store, stored: Topology, known: Topology, *, proven: bool) -> set[int]:
+    """Return the versions of ``known`` that are not in the stored topology although they should be.
+
+    Above the highest ever that is certain, if ``known`` is proven: that number never falls. Else a version may have
+    been completed since, or be gone with the whole data set; then no partition of it is in use.
+    """
+    missing = known.versions.keys() - stored.versions.keys()
+    certain = {number for number in missing if proven and number > stored.highest}
+    refs = [ref for number in missing - certain for ref in known.refs(number)[:ASKED_FOR_STATES]]
+    counts = await store.counts(refs) if refs else []
+    in_use = {ref for ref, count in zip(refs, counts, strict=True) if count.state in ("active", "draining")}
+    return certain | {ref.version for ref in in_use}
+
+
+async def _recall(store: Store, topology: Topology, version: int) -> bool:
+    """Ask the partitions of a version which successor they know; whether ``topology`` lacks something of one.
+
+    If so, the store had forgotten it, and it is written again - or ``topology`` is not the stored one any more.
+    """
+    found = await each_partition(topology.refs(version), store.successor)
+    known = {successor.epoch: successor for successor in found if successor is not None}
+    for _, successor in sorted(known.items(), reverse=True):
+        if await _forgotten(store, topology, successor, proven=True):
+            await reassert(store, successor, proven=True)
+            return True
+    return False
+
+
+async def _write(store: Store, expected_epoch: int, topology: Topology) -> bool:
+    """Write a topology, and wait a moment for a replica to have it: a failover could forget it until then."""
+    if not await store.write_topology(expected_epoch, topology):
+        return False
+    await _secure(store, topology)
+    return True
+
+
+async def _secure(store: Store, topology: Topology, refs: Sequence[PartitionRef] = ()) -> None:
+    if not await store.replicated(topology.queue, refs):
+        what = f"the closed partitions of v{refs[0].version}" if refs else f"topology epoch {topology.epoch}"
+        told = "queue %s: no replica has confirmed %s in time; a failover now may forget it"
+        log.warning(told, topology.queue, what)
 
 
 async def each_partition(refs: Sequence[PartitionRef], step: Callable[[PartitionRef], Awaitable[T]]) -> list[T]:

@@ -15,11 +15,13 @@ import asyncio
 import os
 import random
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from headrace.errors import (
     AccessDenied,
     HeadraceError,
+    NotReplicated,
     OutcomeUnknown,
     QueueDeleting,
     QueueFull,
@@ -30,8 +32,9 @@ from headrace.errors import (
     UnknownQueue,
 )
 from headrace.ids import partition_of
+from headrace.lifecycle import reassert
 from headrace.pending import TOO_LATE, Enqueued, Patience, Pending, fail
-from headrace.stores.base import MAX_BATCH, Accepted, Store
+from headrace.stores.base import MAX_BATCH, Accepted, Moved, NewJob, Replicas, Store
 from headrace.topology import PartitionRef, Topology
 
 STEP_JOBS = 500
@@ -58,10 +61,13 @@ class Step(NamedTuple):
 class Placement:
     """Places jobs through a Store; remembers the topology of each queue."""
 
-    def __init__(self, store: Store, *, retry_for: float, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, store: Store, *, retry_for: float, clock: Callable[[], float], replicas: Replicas | None = None
+    ) -> None:
         self._store = store
         self._retry_for = retry_for
         self._clock = clock
+        self._replicas = replicas
         self._topologies: dict[str, Topology] = {}
         self._name = os.urandom(8)
         self._steps = 0
@@ -152,7 +158,7 @@ class Placement:
         settled = 0
         while True:
             try:
-                reply = await self._store.enqueue(ref, topology.partitions, nonce, batch, topology.incarnation)
+                reply = await self._send_step(ref, topology, nonce, batch)
             except (StoreFull, QueueFull, QueueHeld):
                 for job in group:  # an earlier try of this step would have been recognized: it was not applied
                     job.nonces = tuple(each for each in job.nonces if each != nonce)
@@ -166,6 +172,7 @@ class Placement:
             if isinstance(reply, Accepted):
                 for number, job in enumerate(group):
                     job.result = Enqueued(job.id, ref.version, ref.partition, number in reply.existing)
+                    job.error = self._unreplicated(ref.queue, job.result, reply)
                 return None
             if reply.state in ("resized", "absent") and settled < MAX_SETTLES:
                 # Two promoters of this version had different partition counts, or one died before this partition.
@@ -175,6 +182,22 @@ class Placement:
                     await self._store.settle(ref, current)
                     continue
             return reply.successor
+
+    async def _send_step(
+        self, ref: PartitionRef, topology: Topology, nonce: bytes, batch: list[NewJob]
+    ) -> Accepted | Moved:
+        expected = (ref, topology.partitions, nonce, batch, topology.incarnation)
+        if self._replicas is None:
+            return await self._store.enqueue(*expected)
+        # In one round trip. Without an answer the step is sent again: to a server that took over, if need be, which may
+        # lack it. To wait in a call of its own would say nothing of the server that took the step.
+        return await self._store.enqueue(*expected, self._replicas)
+
+    def _unreplicated(self, queue: str, placed: Enqueued, reply: Accepted) -> NotReplicated | None:
+        if self._replicas is None or reply.replicas >= self._replicas.number:
+            return None
+        number, within_ms = self._replicas
+        return NotReplicated(placed, queue, reply.replicas, number, within_ms, reply.problem)
 
     async def _probe(self, topology: Topology, jobs: list[Pending]) -> None:
         """Find jobs that live in older versions, oldest first, and mark those partitions in passing."""
@@ -231,14 +254,22 @@ class Placement:
         known = [successor for successor in named if successor.epoch > topology.epoch]
         if known:
             newest = max(known, key=lambda successor: successor.epoch)
+            with suppress(HeadraceError):  # where the topology lies may be down; the partitions may be elsewhere
+                stored = await reassert(self._store, newest, proven=True)
+                if stored is not None and stored.epoch > newest.epoch:
+                    newest = stored
             self._topologies[topology.queue] = newest
             return newest
-        stored = await self._read_topology(topology.queue)
-        if stored.epoch <= topology.epoch:
-            # The partition refuses although the stored topology lists it as active: a failover forgot the newest
-            # topology, or its promoter is between two steps. Wait for it to be written.
+        found = await reassert(self._store, topology)
+        if found is None:
+            self._topologies.pop(topology.queue, None)
+            raise UnknownQueue(topology.queue)
+        self._topologies[topology.queue] = found
+        if found.epoch <= topology.epoch:
+            # The partition refuses although the stored topology lists it as active: its promoter is between two steps.
+            # Wait for it to be written.
             await asyncio.sleep(0.02 * random.uniform(0.5, 1.0))
-        return stored
+        return found
 
 
 def _identity(topology: Topology) -> tuple[int, int, int]:
@@ -290,7 +321,11 @@ def _rounds(steps: Iterator[Step]) -> Iterator[list[Step]]:
 
 def _not_sent(step: Step) -> StoreUnavailable | None:
     """Return the error of further jobs for a partition that did not answer this step; None if it did."""
-    errors: list[Any] = [job.error for job in step.jobs if isinstance(job.error, StoreUnavailable | OutcomeUnknown)]
+    errors: list[Any] = [
+        job.error
+        for job in step.jobs
+        if job.result is None and isinstance(job.error, StoreUnavailable | OutcomeUnknown)
+    ]
     if not errors:
         return None
     kind = type(errors[0]) if isinstance(errors[0], StoreUnavailable) else StoreUnavailable

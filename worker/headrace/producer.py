@@ -23,7 +23,7 @@ from headrace.lifecycle import CLIENT_RETRY_MS
 from headrace.pending import Enqueued, Pending
 from headrace.placement import Placement
 from headrace.retry import RetryPolicy
-from headrace.stores.base import NewJob, Store
+from headrace.stores.base import NewJob, Replicas, Store
 from headrace.topology import check_queue_name
 from headrace.waiting import DEFAULT_TIMEOUT, Pace, Waiter
 
@@ -32,6 +32,9 @@ __all__ = ["Enqueued", "JobSpec", "Producer"]
 MAX_RETRY_SECONDS = CLIENT_RETRY_MS / 1000 - 0.5
 """Longest time a producer seeks the outcome of a step, with a margin below what completing a version waits."""
 
+MAX_REPLICAS = 9
+MAX_WAIT_MS = 2000
+
 
 class Producer:
     """Enqueues jobs through a Store, from one event loop. Any number of tasks may share it.
@@ -39,6 +42,9 @@ class Producer:
     Concurrent `enqueue` calls travel together. ``max_payload_bytes`` limits a packed payload (default 1 MiB).
     ``retry_for`` (default and most: 4.5) is how long, in seconds, the outcome of a step is sought before
     OutcomeUnknown: a drained version lives on for 5 s so that it can be found out.
+
+    ``wait_replicas``: calls return when so many replicas (0 to 9, default none) have their jobs, or raise NotReplicated
+    if they have not within ``wait_ms`` (1 to 2000 ms): then the jobs are stored, and a failover may lose them.
     """
 
     def __init__(
@@ -47,13 +53,24 @@ class Producer:
         *,
         max_payload_bytes: int = MAX_PAYLOAD_BYTES,
         retry_for: float = MAX_RETRY_SECONDS,
+        wait_replicas: int = 0,
+        wait_ms: int = 500,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if not 0 < retry_for <= MAX_RETRY_SECONDS:
             raise InvalidInput("retry_for", f"is {retry_for} s", f"give more than 0 and at most {MAX_RETRY_SECONDS} s")
+        if not 0 <= wait_replicas <= MAX_REPLICAS:
+            raise InvalidInput("wait_replicas", f"is {wait_replicas}", f"give 0 to {MAX_REPLICAS}")
+        if not 1 <= wait_ms <= MAX_WAIT_MS:
+            raise InvalidInput("wait_ms", f"is {wait_ms}", f"give 1 to {MAX_WAIT_MS} ms")
         self._store = store
         self._max_payload_bytes = max_payload_bytes
-        self._placement = Placement(store, retry_for=retry_for, clock=clock)
+        self._placement = Placement(
+            store,
+            retry_for=retry_for,
+            clock=clock,
+            replicas=Replicas(wait_replicas, wait_ms) if wait_replicas else None,
+        )
         self._waiting: dict[str, list[tuple[Pending, asyncio.Future[Enqueued]]]] = {}
         self._senders: dict[str, asyncio.Task[None]] = {}
         self._placing = 0
@@ -88,8 +105,8 @@ class Producer:
         and one low, as far as there are any.
 
         Raises InvalidInput or PayloadTooLarge before anything is sent. Not enqueued after UnknownQueue, QueueDeleting,
-        QueueFull, QueueHeld, StoreFull, StoreUnavailable (AccessDenied too) or TopologyConflict. Unknown after
-        OutcomeUnknown: the store did not answer in time.
+        QueueFull, QueueHeld, StoreFull, StoreUnavailable (AccessDenied too) or TopologyConflict. Enqueued
+        after NotReplicated, see ``wait_replicas``. Unknown after OutcomeUnknown: the store did not answer in time.
         """
         check_queue_name(queue)
         spec = JobSpec(type, payload, id, run_at, delay, max_retries, timeout, headers, priority, retry)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
@@ -225,6 +225,30 @@ class Topology:
         self._check_completable(version)
         versions = {number: known for number, known in self.versions.items() if number != version}
         return replace(self, epoch=self.epoch + 1, versions=versions)
+
+    def recalling(self, known: Topology, forgotten: Collection[int]) -> Topology:
+        """Return the topology with versions that this one has ``forgotten``, as ``known`` has them.
+
+        Where nothing was written since they were forgotten, and nothing completed, that is ``known`` itself again.
+        """
+        self.check_alive()
+        active = known.active if known.active in forgotten and known.active > self.active else self.active
+        versions = {**self.versions, **{number: known.versions[number] for number in forgotten}}
+        for number, version in versions.items():
+            if number == active:
+                versions[number] = replace(version, state="active")
+            elif version.state == "active":
+                versions[number] = replace(version, state="draining")
+        newer = known if known.epoch > self.epoch else self
+        return replace(
+            self,
+            epoch=max(self.epoch + 1, known.epoch),
+            active=active,
+            highest=max(self.highest, known.highest),
+            versions=versions,
+            owner=newer.owner,
+            settings=newer.settings,
+        )
 
     def configured(self, settings: QueueSettings, owner: Mapping[str, str] | None = None) -> Topology:
         """Return the topology with other settings and, if given, another owner. Raises QueueDeleting."""

@@ -1,33 +1,28 @@
-"""The connection to Redis: sends scripts, many at once where many callers wait, and translates errors.
+"""The connection to Redis: sends commands and scripts, and translates errors.
 
-Calls that are issued while another one is under way are sent together as one pipeline. Nothing is ever resent here
-except a script that the server did not know (NOSCRIPT), which was not run: who may resend what is decided by the
-callers, who know the nonce or token of the call.
+Calls that are issued while another one is under way are sent together, see `headrace.redis.pipeline`. Who may send
+what again is decided by the callers, who know the nonce or token of the call.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections import deque
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
-from redis.exceptions import NoScriptError, RedisError, ResponseError
+from redis.exceptions import RedisError, ResponseError
 
 from headrace.errors import HeadraceError, StoreUnavailable, UnsupportedServer
+from headrace.redis.pipeline import FAILURES, Argument, Command, Confirmed, Pipeline, Replicas
 from headrace.redis.refusals import OLDEST, OLDEST_SERVER, translated
 from headrace.redis.scripts import Script
 from headrace.redis.urls import connect
 
-PIPELINE_CALLS = 64
 SILENCE_SECONDS = 30.0
 """A subscription looks up from its socket at least this often."""
 
-Argument = bytes | str | int
-Command = tuple[Argument, ...]
-Call = tuple[Command, Script | None, asyncio.Future[Any]]
-_FAILURES = (RedisError, OSError, TimeoutError)
+__all__ = ["Argument", "Command", "RedisClient"]
 
 
 class RedisClient:
@@ -37,8 +32,9 @@ class RedisClient:
         self._redis, self.server, self._sentinels = connect(
             url, call_timeout=call_timeout, connect_timeout=connect_timeout
         )
-        self._waiting: deque[Call] = deque()
-        self._sender: asyncio.Task[None] | None = None
+        self._plain = Pipeline(self)
+        self._confirming: dict[Replicas, Pipeline] = {}
+        self._call_timeout = call_timeout
         self._closed = False
         self._tls = url.startswith("rediss")
         self._spoke = False
@@ -46,11 +42,8 @@ class RedisClient:
     async def close(self) -> None:
         """Close all connections. Calls under way, and all that follow, end with StoreUnavailable. Idempotent."""
         self._closed = True
-        if self._sender is not None and not self._sender.done():
-            self._sender.cancel()
-            await asyncio.gather(self._sender, return_exceptions=True)
-        self._fail(self._waiting, self._closed_error())
-        self._waiting.clear()
+        for pipeline in (self._plain, *self._confirming.values()):
+            await pipeline.close(self._closed_error())
         for client in (self._redis, *self._sentinels):
             await client.aclose()
 
@@ -66,20 +59,39 @@ class RedisClient:
         if numbers is None or (int(numbers[1]), int(numbers[2])) < OLDEST_SERVER:
             raise UnsupportedServer(f"redis {self.server} has version {found}; Headrace needs {OLDEST} or newer")
 
-    def run(self, script: Script, keys: Sequence[bytes], args: Sequence[Argument]) -> asyncio.Future[Any]:
-        """Run a script; await the result. Raises the errors of `headrace.errors`."""
-        return self.send(("EVALSHA", script.sha, len(keys), *keys, *args), script)
+    def run(
+        self, script: Script, keys: Sequence[bytes], args: Sequence[Argument], confirm: Replicas | None = None
+    ) -> asyncio.Future[Any]:
+        """Run a script; await the result. Raises the errors of `headrace.errors`.
 
-    async def asking(self, *command: Argument) -> Any:
+        ``confirm``: wait for so many replicas; the result is a `headrace.redis.pipeline.Confirmed` then.
+        """
+        return self.send(("EVALSHA", script.sha, len(keys), *keys, *args), script, confirm)
+
+    async def barrier(self, script: Script, keys: Sequence[bytes], confirm: Replicas) -> bool:
+        """Wait for replicas to have everything that was written here so far; whether they have. True without any.
+
+        ``script`` writes to the key that it is given, without changing anything.
+        """
+        found = await self.command("INFO", "replication")
+        if int((re.search(rb"connected_slaves:(\d+)", found) or (b"", b"0"))[1]) == 0:
+            return True
+        confirmed = await self.run(script, keys[:1], (), confirm)
+        return bool(confirmed.reply) and confirmed.replicas >= confirm[0]
+
+    async def asking(self, *command: Argument, confirm: Replicas | None = None) -> Any:
         """Run one command on a slot that this node is only importing."""
         self._check_open()
+        waiting: list[Command] = [("WAIT", *confirm)] if confirm else []
         try:
-            _, reply = await self._round_trip([("ASKING",), command])
-        except (RedisError, OSError, TimeoutError) as error:
+            _, reply, *reached = await self.round_trip(
+                [("ASKING",), command, *waiting], wait_ms=confirm[1] if confirm else 0
+            )
+        except FAILURES as error:
             raise self.translated(error) from error
         if isinstance(reply, Exception):
             raise self.translated(reply) from reply
-        return reply
+        return Confirmed(reply, reached[0] if isinstance(reached[0], int) else 0) if confirm else reply
 
     def command(self, *command: Argument) -> asyncio.Future[Any]:
         """Run one plain command; await the result."""
@@ -99,7 +111,7 @@ class RedisClient:
                 # The library sends within asyncio.wait_for, which before Python 3.12 may lose a cancellation.
                 raise asyncio.CancelledError
             return await connection.read_response(timeout=seconds + 5.0)
-        except _FAILURES as error:
+        except FAILURES as error:
             if connection is not None:
                 await connection.disconnect(nowait=True)
             raise self.translated(error) from error
@@ -136,7 +148,7 @@ class RedisClient:
                 match await connection.read_response(timeout=SILENCE_SECONDS):
                     case [b"message", _, text]:
                         yield text
-        except _FAILURES as error:
+        except FAILURES as error:
             raise self.translated(error) from error
         finally:
             if connection is not None:
@@ -147,41 +159,14 @@ class RedisClient:
         """Return the typed error for one of the Redis library's; the text holds no credential."""
         return translated(error, self.server, tls=self._tls, spoke_before=self._spoke)
 
-    # ---- one sender, many callers ---------------------------------------------------------------------------------
-
-    def send(self, command: Command, script: Script | None) -> asyncio.Future[Any]:
+    def send(self, command: Command, script: Script | None, confirm: Replicas | None = None) -> asyncio.Future[Any]:
         """Queue a command (``script``: the one that an EVALSHA names) for the next round trip; await the reply."""
         self._check_open()
-        reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._waiting.append((command, script, reply))
-        if self._sender is None or self._sender.done():
-            self._sender = asyncio.create_task(self._send())
-        return reply
-
-    async def _send(self) -> None:
-        while self._waiting:
-            calls = [self._waiting.popleft() for _ in range(min(len(self._waiting), PIPELINE_CALLS))]
-            try:
-                replies = await self._answers(calls)
-            except Exception as error:  # a defect, here or in the library: nobody may wait for an answer for ever
-                self._fail(calls, error)
-                continue
-            except BaseException:
-                self._fail((*calls, *self._waiting), self._closed_error())
-                self._waiting.clear()
-                raise
-            for (_, _, reply), answer in zip(calls, replies, strict=True):
-                if reply.done():  # its caller was cancelled
-                    continue
-                if isinstance(answer, Exception):
-                    reply.set_exception(self.translated(answer))
-                else:
-                    reply.set_result(answer)
-
-    def _fail(self, calls: Iterable[Call], error: Exception) -> None:
-        for _, _, reply in calls:
-            if not reply.done():
-                reply.set_exception(error)
+        if confirm is None:
+            return self._plain.send(command, script)
+        if confirm not in self._confirming:
+            self._confirming[confirm] = Pipeline(self, confirm)
+        return self._confirming[confirm].send(command, script)
 
     def _check_open(self) -> None:
         # Or the library would connect again, and nobody would close that connection.
@@ -191,39 +176,20 @@ class RedisClient:
     def _closed_error(self) -> StoreUnavailable:
         return StoreUnavailable(f"redis {self.server}: the connection was closed")
 
-    async def _answers(self, calls: Sequence[Call]) -> list[Any]:
-        """Return the answer of each call, or its error. A script that cannot be loaded fails its own calls only."""
-        try:
-            replies = await self._round_trip([command for command, _, _ in calls])
-        except _FAILURES as error:
-            return [error] * len(calls)
-        unknown = [n for n, answer in enumerate(replies) if isinstance(answer, NoScriptError)]
-        if unknown:
-            try:
-                await self._load({script.name: script for n in unknown if (script := calls[n][1])})
-                again = await self._round_trip([calls[n][0] for n in unknown])
-            except _FAILURES as error:
-                again = [error] * len(unknown)
-            for n, answer in zip(unknown, again, strict=True):
-                replies[n] = answer
-        return replies
-
-    async def _load(self, scripts: dict[str, Script]) -> None:
-        for answer in await self._round_trip([("SCRIPT", "LOAD", script.source) for script in scripts.values()]):
-            if isinstance(answer, Exception):
-                raise answer
-
-    async def _round_trip(self, commands: Sequence[Command]) -> list[Any]:
-        """Send commands in one write on one connection; the replies, errors of single commands among them."""
+    async def round_trip(self, commands: Sequence[Command], *, wait_ms: int = 0) -> list[Any]:
+        """See `headrace.redis.pipeline.Line`."""
         pool = self._redis.connection_pool
         connection = await pool.get_connection()  # type: ignore[no-untyped-call]
         complete = False
         try:
             await connection.send_packed_command(connection.pack_commands(commands))
             replies: list[Any] = []
-            for _ in commands:
+            for number in range(len(commands)):
+                longer = (
+                    {"timeout": self._call_timeout + wait_ms / 1000} if wait_ms and number + 1 == len(commands) else {}
+                )
                 try:
-                    replies.append(await connection.read_response())
+                    replies.append(await connection.read_response(**longer))
                 except ResponseError as error:
                     replies.append(error)
             complete = self._spoke = True

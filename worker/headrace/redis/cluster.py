@@ -17,8 +17,9 @@ from redis.crc import key_slot
 from redis.exceptions import AskError, MovedError, NoScriptError
 
 from headrace.errors import HeadraceError, InvalidInput, StoreFull, StoreUnavailable
-from headrace.redis.client import Argument, Command, RedisClient
+from headrace.redis.client import RedisClient
 from headrace.redis.options import read_options
+from headrace.redis.pipeline import Argument, Command, Replicas
 from headrace.redis.refusals import Redirected
 from headrace.redis.scripts import Script
 from headrace.redis.urls import CLUSTER_SCHEMES, Address, addresses, malformed, server_name, split
@@ -50,6 +51,7 @@ class ClusterClient:
         self._nodes: dict[Address, RedisClient] = {}
         self._slots: list[Address] = []
         self._refresh: asyncio.Task[None] | None = None
+        self._reading = asyncio.Lock()
         self._closed = False
 
     async def close(self) -> None:
@@ -68,9 +70,17 @@ class ClusterClient:
         for address in dict.fromkeys(self._slots):
             await self._node(address).check()
 
-    async def run(self, script: Script, keys: Sequence[bytes], args: Sequence[Argument]) -> Any:
-        """Run a script on the node that has its keys."""
-        return await self._send(keys[0], ("EVALSHA", script.sha, len(keys), *keys, *args), script)
+    async def run(
+        self, script: Script, keys: Sequence[bytes], args: Sequence[Argument], confirm: Replicas | None = None
+    ) -> Any:
+        """Run a script on the node that has its keys; see `RedisClient.run`."""
+        return await self._send(keys[0], ("EVALSHA", script.sha, len(keys), *keys, *args), script, confirm)
+
+    async def barrier(self, script: Script, keys: Sequence[bytes], confirm: Replicas) -> bool:
+        """See `RedisClient.barrier`: the same on each node that has any of the keys."""
+        one_each = {await self._address(key): key for key in keys}
+        barriers = (self._node(address).barrier(script, [key], confirm) for address, key in one_each.items())
+        return all(await asyncio.gather(*barriers))
 
     async def command(self, *command: Argument) -> Any:
         """Run one plain command on the node that has its key, the first argument."""
@@ -101,14 +111,16 @@ class ClusterClient:
 
     # ---- routing --------------------------------------------------------------------------------------------------
 
-    async def _send(self, key: Argument, command: Command, script: Script | None) -> Any:
+    async def _send(
+        self, key: Argument, command: Command, script: Script | None, confirm: Replicas | None = None
+    ) -> Any:
         asking: Address | None = None
         for _ in range(MAX_REDIRECTIONS):
             node = self._node(asking or await self._address(key))
             try:
                 if asking is not None:
-                    return await self._ask(node, command, script)
-                return await node.send(command, script)
+                    return await self._ask(node, command, script, confirm)
+                return await node.send(command, script, confirm)
             except Redirected as redirected:
                 asking = await self._follow(redirected)
             except StoreFull:
@@ -118,13 +130,13 @@ class ClusterClient:
                 raise
         raise StoreUnavailable(f"redis cluster {self.server}: a slot moves around; nothing was run")
 
-    async def _ask(self, node: RedisClient, command: Command, script: Script | None) -> Any:
+    async def _ask(self, node: RedisClient, command: Command, script: Script | None, confirm: Replicas | None) -> Any:
         try:
-            return await node.asking(*command)
+            return await node.asking(*command, confirm=confirm)
         except HeadraceError as error:
             if script is None or not isinstance(error.__cause__, NoScriptError):
                 raise
-        return await node.asking("EVAL", script.source, *command[2:])
+        return await node.asking("EVAL", script.source, *command[2:], confirm=confirm)
 
     async def _follow(self, redirected: Redirected) -> Address | None:
         """Take note of where a slot is; the address to ask once, if it is only on its way there."""
@@ -142,7 +154,9 @@ class ClusterClient:
 
     async def _address(self, key: Argument) -> Address:
         if not self._slots:
-            await self._read_slots()
+            async with self._reading:  # many calls may find them missing at once; one asks
+                if not self._slots:
+                    await self._read_slots()
         name = key if isinstance(key, bytes) else str(key).encode()
         return self._slots[key_slot(name)]
 
@@ -171,7 +185,7 @@ class ClusterClient:
                 continue
             slots: list[Address | None] = [None] * SLOTS
             for first, last, master, *_ in ranges:
-                host = master[0].decode() or address[0]
+                host = (master[0] or b"").decode() or address[0]
                 slots[first : last + 1] = [(host, master[1])] * (last - first + 1)
             covered = [each for each in slots if each is not None]
             if len(covered) == SLOTS:

@@ -50,6 +50,7 @@ from headrace.stores.protocols.moving import Aside, Fence, MovingSteps
 from headrace.stores.protocols.parking import ParkingSteps, Unknown, no_worker_knows
 from headrace.stores.protocols.producing import LANE, Accepted, Moved, NewJob, ProducingSteps
 from headrace.stores.protocols.registry import Beat, RegistrySteps, WorkerEntry
+from headrace.stores.protocols.replication import Replicas, ReplicationSteps
 from headrace.stores.protocols.server import ServerSteps
 from headrace.stores.protocols.sleeping import Glance, Nap, SleepingSteps, Wakes
 from headrace.stores.protocols.statistics import COUNTERS, WORK, Depth, Growth, Statistics, StatisticsSteps, Survey
@@ -101,6 +102,7 @@ __all__ = [
     "NewJob",
     "PartitionState",
     "Release",
+    "Replicas",
     "Report",
     "Settled",
     "Statistics",
@@ -134,6 +136,7 @@ class Store(
     WakingSteps,
     RegistrySteps,
     SleepingSteps,
+    ReplicationSteps,
     ServerSteps,
     Protocol,
 ):

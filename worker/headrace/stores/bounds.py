@@ -16,6 +16,8 @@ MAX_UNPARK = 1000
 MAX_ASIDE = 100
 """Jobs of one partition that are on their way to another version at the same time, at most."""
 NONCE_TTL_MS = 10_000
+REPLICATION_MS = 1000
+"""How long a write that a failover should not forget waits for a replica to have it."""
 TOMBSTONE_TTL_MS = 7 * 24 * 3600 * 1000
 GRAVE_TTL_MS = TOMBSTONE_TTL_MS + 24 * 3600 * 1000
 """What is left of a deleted queue outlives the tombstones of its partitions, whose incarnation it knows."""

@@ -15,6 +15,7 @@ from headrace.worker.hints import QueueHints
 from headrace.worker.outage import Backoff, Reachability
 from headrace.worker.parking import Unparker
 from headrace.worker.policies import Policies
+from headrace.worker.recall import Recall
 
 TICK_SECONDS = 5.0
 
@@ -70,8 +71,8 @@ class QueueTimer:
     """Ticks one queue when its next job becomes due, if this worker holds the alarm, and at least every 5 s.
 
     Every 5 s it also says what ``beat`` tells of this worker, reads the queue's settings, looks for parked jobs whose
-    type this worker knows and, where hints may be lost, looks into one more partition. ``stand_by`` is told for how
-    long to claim nothing, ``signs`` what it learns.
+    type this worker knows, brings back what a failover has forgotten of the topology and, where hints may be lost,
+    looks into one more partition. ``stand_by`` is told for how long to claim nothing, ``signs`` what it learns.
     """
 
     def __init__(
@@ -98,6 +99,7 @@ class QueueTimer:
         self._reachability = reachability
         self._beat = beat
         self._stand_by = stand_by
+        self._recall = Recall(store)
         self._at = 0.0
         self._read_at = 0.0
         self._swept = random.randrange(1 << 16)  # workers begin at different partitions
@@ -145,8 +147,10 @@ class QueueTimer:
                     topology = await self._policies.refresh(self._store, self._queue)
                     self._signs.read(topology)
                     await self._unparker.look()
-                    if topology is not None and self._store.hints_may_be_lost:
-                        self._sweep(topology)
+                    if topology is not None:
+                        topology = await self._recall.look(topology)
+                        if self._store.hints_may_be_lost:
+                            self._sweep(topology)
                     reading = False
                 tick = await self._store.tick(self._queue, self._worker, beat)
                 if self._stand_by is not None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from headrace.stores.bounds import check_batch
 from headrace.stores.memory.access import MemoryAccess
 from headrace.stores.protocols.producing import Accepted, Moved, NewJob
+from headrace.stores.protocols.replication import Replicas
 from headrace.topology import PartitionRef, Topology
 
 
@@ -14,9 +15,15 @@ class MemoryProducing(MemoryAccess):
     """Implements `headrace.stores.protocols.producing.ProducingSteps`."""
 
     async def enqueue(
-        self, ref: PartitionRef, partitions: int, nonce: bytes, jobs: Sequence[NewJob], incarnation: int = 1
+        self,
+        ref: PartitionRef,
+        partitions: int,
+        nonce: bytes,
+        jobs: Sequence[NewJob],
+        incarnation: int = 1,
+        replicas: Replicas | None = None,
     ) -> Accepted | Moved:
-        """Insert jobs into an active partition."""
+        """Insert jobs into an active partition. Nothing could take over and lack them: as good as replicated."""
         check_batch(jobs)
         with self._data.lock:
             partition = self._data.partitions.get(ref)
@@ -30,6 +37,8 @@ class MemoryProducing(MemoryAccess):
             now = self._data.now()
             result = partition.enqueue(partitions, nonce, jobs, now)
             self._hint_news(ref, partition, now)
+            if replicas is not None and isinstance(result, Accepted):
+                return result._replace(replicas=replicas.number)
             return result
 
     async def probe(self, ref: PartitionRef, topology: Topology, jobs: Sequence[tuple[bytes, bytes]]) -> list[bool]:

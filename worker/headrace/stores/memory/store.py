@@ -10,6 +10,7 @@ from headrace.stores.memory.moving import MemoryMoving
 from headrace.stores.memory.parking import MemoryParking
 from headrace.stores.memory.producing import MemoryProducing
 from headrace.stores.memory.registry import MemoryRegistry
+from headrace.stores.memory.replication import MemoryReplication
 from headrace.stores.memory.server import MemoryServer
 from headrace.stores.memory.sleeping import MemorySleeping
 from headrace.stores.memory.statistics import MemoryStatistics
@@ -32,6 +33,7 @@ class MemoryStore(
     MemoryWaking,
     MemoryRegistry,
     MemorySleeping,
+    MemoryReplication,
     MemoryServer,
 ):
     """A store in the memory of this process, with the behaviour of the Redis one; nothing outlives the process.

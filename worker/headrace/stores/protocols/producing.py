@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, NamedTuple, Protocol
 
+from headrace.stores.protocols.replication import Replicas
 from headrace.topology import PartitionRef, Topology
 
 LANE = b"1"
@@ -21,10 +22,13 @@ class NewJob(NamedTuple):
 class Accepted(NamedTuple):
     """The call was applied. ``existing`` holds the indexes of jobs whose id was live before; they are unchanged.
 
-    If the call had been applied before (same nonce), nothing changed now and ``existing`` is empty.
+    If the call had been applied before (same nonce), nothing changed now and ``existing`` is empty. ``replicas``: how
+    many have it, if that was asked for; ``problem``: why none can be told.
     """
 
     existing: frozenset[int]
+    replicas: int = 0
+    problem: str = ""
 
 
 class Moved(NamedTuple):
@@ -42,11 +46,18 @@ class ProducingSteps(Protocol):
     """Steps of producers."""
 
     async def enqueue(
-        self, ref: PartitionRef, partitions: int, nonce: bytes, jobs: Sequence[NewJob], incarnation: int = 1
+        self,
+        ref: PartitionRef,
+        partitions: int,
+        nonce: bytes,
+        jobs: Sequence[NewJob],
+        incarnation: int = 1,
+        replicas: Replicas | None = None,
     ) -> Accepted | Moved:
         """Insert at most MAX_BATCH jobs into an active partition of a version with ``partitions`` partitions.
 
         A partition of another number of partitions, or of another incarnation of the queue, refuses them as "resized".
+        ``replicas``: afterwards wait until so many have it; whether they have is told, and is no error.
 
         The nonce names this call: the same call sent again within 10 s is applied once. Raises QueueFull or QueueHeld.
         """

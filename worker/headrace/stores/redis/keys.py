@@ -67,6 +67,7 @@ SCRIPT_KEYS: Final[dict[str, tuple[str, ...]]] = {
     "still_aside": ("moving",),
     "install": ("meta", "r0", "r1", "r2", "suspects", "alone"),
     "mark": ("meta",),
+    "barrier": ("meta",),
     "close": COUNTED,
     "counts": COUNTED,
     "survey": COUNTED,

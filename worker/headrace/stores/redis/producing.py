@@ -6,9 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from headrace.errors import QueueFull, QueueHeld
+from headrace.redis.pipeline import Confirmed
 from headrace.stores.bounds import check_batch
 from headrace.stores.protocols.producing import Accepted, Moved, NewJob
+from headrace.stores.protocols.replication import Replicas
 from headrace.stores.redis.access import RedisAccess, pack
+from headrace.stores.redis.scripts import script
 from headrace.stores.redis.topology import STATES
 from headrace.topology import PartitionRef, Topology
 
@@ -17,17 +20,30 @@ class RedisProducing(RedisAccess):
     """Implements `headrace.stores.protocols.producing.ProducingSteps`."""
 
     async def enqueue(
-        self, ref: PartitionRef, partitions: int, nonce: bytes, jobs: Sequence[NewJob], incarnation: int = 1
+        self,
+        ref: PartitionRef,
+        partitions: int,
+        nonce: bytes,
+        jobs: Sequence[NewJob],
+        incarnation: int = 1,
+        replicas: Replicas | None = None,
     ) -> Accepted | Moved:
         """Insert jobs into an active partition; the same nonce within 10 s is applied once."""
         check_batch(jobs)
         packed = pack([part for job in jobs for part in job])
-        reply = await self._run("enqueue", ref, ref.label, partitions, nonce, packed, ref.queue, incarnation)
+        args = (ref.label, partitions, nonce, packed, ref.queue, incarnation)
+        confirmed = Confirmed(None, 0)
+        if replicas is None:
+            reply = await self._run("enqueue", ref, *args)
+        else:
+            keys = self._keys.of_script("enqueue", ref)
+            confirmed = await self._client.run(script("enqueue"), keys, args, replicas)
+            reply = confirmed.reply
         if reply[0] == b"ok":
             await self._hint(ref, ready=reply[2], due=reply[3])
             if reply[4]:
                 await self._wake(ref.queue)
-            return Accepted(frozenset(reply[1]))
+            return Accepted(frozenset(reply[1]), confirmed.replicas, str(confirmed.problem or ""))
         if reply[0] == b"full":
             raise QueueFull(ref.queue, ref.label, reply[1], reply[2])
         if reply[0] == b"held":

@@ -10,6 +10,7 @@ from headrace.stores.redis.moving import RedisMoving
 from headrace.stores.redis.parking import RedisParking
 from headrace.stores.redis.producing import RedisProducing
 from headrace.stores.redis.registry import RedisRegistry
+from headrace.stores.redis.replication import RedisReplication
 from headrace.stores.redis.server import RedisServer
 from headrace.stores.redis.sleeping import RedisSleeping
 from headrace.stores.redis.statistics import RedisStatistics
@@ -32,6 +33,7 @@ class RedisStore(
     RedisWaking,
     RedisRegistry,
     RedisSleeping,
+    RedisReplication,
     RedisServer,
 ):
     """A store on Redis or Valkey: one server, the primary that Sentinels name, or a Cluster, as the URL says.

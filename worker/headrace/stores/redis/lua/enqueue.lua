@@ -24,8 +24,11 @@ local age = compared(meta[10], ARGV[6])
 if not meta[1] or (meta[1] ~= 'A' and age < 0) then return {'moved', 'absent', ''} end
 if meta[1] ~= 'A' then return {'moved', meta[1], meta[5] or ''} end
 if meta[2] ~= ARGV[2] or age ~= 0 then return {'moved', 'resized', ''} end
--- Perhaps nobody got the reply that said whether it was asleep. In the standalone form it has been told.
-if redis.call('ZSCORE', SEEN, NONCE) then return {'ok', {}, 0, -1, 1} end
+if redis.call('ZSCORE', SEEN, NONCE) then
+  redis.call('PEXPIRE', SEEN, 10000) -- a write, also when memory is full: a wait for replicas is for the first try, too
+  -- Perhaps nobody got the reply that said whether it was asleep. In the standalone form it has been told.
+  return {'ok', {}, 0, -1, 1}
+end
 
 local batch = cmsgpack.unpack(ARGV[4])
 if #batch > 3000 then return redis.error_reply('HEADRACE at most 1000 jobs in one enqueue call') end
