@@ -204,9 +204,9 @@ async def test_V13_a_promotion_that_no_replica_confirms_is_told(
 async def test_a_producer_that_waits_for_replicas_says_when_they_lag(sentinel: SentinelServers, prefix: str) -> None:
     async with opened(sentinel.url, prefix) as store:
         await promote(store, QUEUE, 1, 2)
-        producer = Producer(store, wait_replicas=1, wait_ms=200)
+        producer, patient = (Producer(store, wait_replicas=1, wait_ms=ms) for ms in (200, 2000))
         sentinel.replicate()
-        before = await producer.enqueue(QUEUE, "note", id="before")
+        before = await patient.enqueue(QUEUE, "note", id="before")
         sentinel.replica.pause()
         with pytest.raises(NotReplicated, match="job 'lagging' is stored, but 0 of 1 replica") as told:
             await producer.enqueue(QUEUE, "note", id="lagging")
@@ -215,7 +215,7 @@ async def test_a_producer_that_waits_for_replicas_says_when_they_lag(sentinel: S
         assert [type(answer) for answer in each] == [NotReplicated] * 3
         sentinel.replica.resume()
         sentinel.replicate()
-        again = await producer.enqueue(QUEUE, "note", id="lagging")
+        again = await patient.enqueue(QUEUE, "note", id="lagging")
         assert again == told.value.placed._replace(existing=True)
         with pytest.raises(NotReplicated):  # there are not so many
             await Producer(store, wait_replicas=2, wait_ms=50).enqueue(QUEUE, "note", id="before")
@@ -230,8 +230,9 @@ async def test_QF1_what_no_replica_had_is_lost_by_a_failover_and_may_be_sent_aga
 ) -> None:
     async with opened(sentinel.url, prefix) as store:
         topology = await promote(store, QUEUE, 1, 2)
+        sentinel.replicate()
         careless, careful = Producer(store), Producer(store, wait_replicas=1, wait_ms=100)
-        await careful.enqueue(QUEUE, "note", id="kept")
+        await Producer(store, wait_replicas=1, wait_ms=2000).enqueue(QUEUE, "note", id="kept")
         drop_replicas(sentinel.primary, sentinel.replica)
         await careless.enqueue(QUEUE, "note", id="never told")
         with pytest.raises(NotReplicated):
