@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from headrace.job import Enqueued
     from headrace.job_status import JobStatus
-    from headrace.pending import Enqueued
     from headrace.topology import Topology
 
 

@@ -33,6 +33,19 @@ class Progress(NamedTuple):
     at: int
 
 
+class Enqueued(NamedTuple):
+    """Where a job is.
+
+    ``existing``: the id was live already; the job that it names is unchanged. ``partition`` and ``version`` are those
+    of the job.
+    """
+
+    id: str
+    version: int
+    partition: int
+    existing: bool
+
+
 @dataclass(slots=True)
 class Job:
     """A job as a worker sees it. Times are milliseconds since the epoch, of server time.

@@ -6,26 +6,13 @@ import asyncio
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from headrace.errors import HeadraceError, OutcomeUnknown, StoreUnavailable
+from headrace.job import Enqueued
 from headrace.stores.base import NewJob
 from headrace.topology import PartitionRef
 
 TOO_LATE = "the outcome of the step that carried them was not found out in time"
-
-
-class Enqueued(NamedTuple):
-    """Where a job is.
-
-    ``existing``: the id was live already; the job that it names is unchanged. ``partition`` and ``version`` are those
-    of the job.
-    """
-
-    id: str
-    version: int
-    partition: int
-    existing: bool
 
 
 @dataclass(slots=True)

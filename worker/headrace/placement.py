@@ -32,8 +32,9 @@ from headrace.errors import (
     UnknownQueue,
 )
 from headrace.ids import partition_of
+from headrace.job import Enqueued
 from headrace.lifecycle import reassert
-from headrace.pending import TOO_LATE, Enqueued, Patience, Pending, fail
+from headrace.pending import TOO_LATE, Patience, Pending, fail
 from headrace.stores.base import MAX_BATCH, Accepted, Moved, NewJob, Replicas, Store
 from headrace.topology import PartitionRef, Topology
 

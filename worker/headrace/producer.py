@@ -17,10 +17,11 @@ from headrace.envelope import MAX_PAYLOAD_BYTES, body_priority, record_body
 from headrace.errors import HeadraceError, InvalidInput, JobFailed, OutcomeUnknown
 from headrace.ids import encode_id
 from headrace.inquiry import Inquiry
+from headrace.job import Enqueued
 from headrace.job_spec import JobSpec, Priority, lane, pack, pack_all, pack_each
 from headrace.job_status import JobStatus, State
 from headrace.lifecycle import CLIENT_RETRY_MS
-from headrace.pending import Enqueued, Pending
+from headrace.pending import Pending
 from headrace.placement import Placement
 from headrace.retry import RetryPolicy
 from headrace.stores.base import NewJob, Replicas, Store
