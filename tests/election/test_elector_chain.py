@@ -43,6 +43,18 @@ def test_a_script_that_was_refused_ends_the_term_at_once(stage: Stage) -> None:
     assert not a.leads
 
 
+def test_an_epoch_that_was_seen_elsewhere_is_exceeded_by_the_next_term(stage: Stage) -> None:
+    """The fence was lost, or failed over to an older state, and those who copied it remember more."""
+    a = leading(stage)
+    token = a.elector.token()
+    assert token is not None
+    a.elector.fenced(token, 40)
+    stage.run(0.1)
+    assert not a.leads
+    stage.until(lambda: a.leads)
+    assert a.elector.status().epoch == 41
+
+
 def test_a_nonce_leads_one_term_only(stage: Stage) -> None:
     a = leading(stage)
     nonces = set()

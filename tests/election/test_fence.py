@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -135,6 +136,13 @@ async def test_one_process_moves_down_and_up_without_waiting(fences: Fences) -> 
     assert not await fences.a.beat(Token(2, "n2"), TTL, C)
 
 
+async def test_the_next_epoch_is_above_one_that_was_seen_elsewhere(fences: Fences) -> None:
+    await fences.a.claim(claim("a", "n1", 1), TTL, C)
+    seen = dataclasses.replace(claim("a", "n2", 2), above=40)
+    assert await fences.a.claim(seen, TTL, C) == Accepted(41)
+    assert await fences.a.claim(claim("a", "n3", 3), TTL, C) == Accepted(42)
+
+
 async def test_a_claim_runs_out_by_the_servers_clock(fences: Fences) -> None:
     await fences.a.claim(claim("a", "n1", 1, "mongo", 2), 0.05, C)
     deadline = asyncio.get_running_loop().time() + 10
@@ -236,6 +244,7 @@ CLAIMS = st.builds(
     backend=st.sampled_from(("lease", "mongo")),
     rank=st.integers(1, 3),
     term=st.integers(1, 4),
+    above=st.integers(0, 6),
 )
 TOKENS = st.builds(Token, st.integers(0, 5), st.sampled_from(("", "n1", "n2", "n3", "n4", "n5")))
 STEPS = st.lists(

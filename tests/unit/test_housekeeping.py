@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from headrace.election.fence import Token
-from headrace.errors import StoreUnavailable
+from headrace.errors import Fenced, StoreUnavailable
 from headrace.maintenance import Duty, Housekeeping, Signs
 from headrace.maintenance.turn import AT_ONCE, NotLeading, Turn
 from headrace.stores.memory import MemoryStore
@@ -95,6 +95,7 @@ class Scene:
     def __init__(self, duties: Sequence[Duty]) -> None:
         self.time, self.told, self.signs = Time(), Told(), Signs()
         self.token: Token | None = TOKEN
+        self.fenced: list[tuple[int, int]] = []
         self.housekeeping = Housekeeping(
             "emails",
             MemoryStore(),
@@ -111,7 +112,9 @@ class Scene:
 @asynccontextmanager
 async def leading(*duties: Duty) -> AsyncIterator[Scene]:
     scene = Scene(duties)
-    task = asyncio.create_task(scene.housekeeping.run(lambda: scene.token))
+    task = asyncio.create_task(
+        scene.housekeeping.run(lambda: scene.token, lambda epoch, newer: scene.fenced.append((epoch, newer)))
+    )
     await settle()
     yield scene
     task.cancel()
@@ -178,6 +181,15 @@ async def test_nothing_is_done_without_the_right_to_lead_and_it_may_come_back() 
         await scene.time.move(2)
         assert len(steps) > 3
         assert ("duty", True) not in scene.told.runs
+
+
+async def test_a_step_that_is_fenced_is_reported_with_the_epoch_that_it_met() -> None:
+    def meet(turn: Turn) -> None:
+        raise Fenced("emails", "1:0", 3, 9)
+
+    async with leading(Every("duty", 100, meet)) as scene:
+        assert scene.fenced == [(3, 9)]
+        assert scene.told.runs == [("duty", True)]
 
 
 async def test_activity_is_told_once_for_each_wish_to_hear_of_it() -> None:

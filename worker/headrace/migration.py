@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Literal, TypeVar
 
 from headrace.ids import decode_id, partition_of
-from headrace.lifecycle import each_partition
+from headrace.lifecycle import mark_older
 from headrace.settings import DrainSettings
 from headrace.stores.base import MAX_ASIDE, Aside, Counts, Fence, Store
 from headrace.topology import PartitionRef, Topology
@@ -27,8 +27,17 @@ async def move_jobs(store: Store, source: PartitionRef, fence: Fence, *, limit: 
     if topology is None or source.version not in topology.older:
         return 0
     # An older partition that still took jobs could take one with the id of a job that has left another one.
-    older = [ref for version in topology.older for ref in topology.refs(version)]
-    await each_partition(older, lambda ref: store.mark(ref, topology))
+    await mark_older(store, topology)
+    return await move_marked(store, topology, source, fence, limit=limit)
+
+
+async def move_marked(
+    store: Store, topology: Topology, source: PartitionRef, fence: Fence, *, limit: int = MAX_ASIDE
+) -> int:
+    """As `move_jobs`, for one who has marked every partition of the older versions of ``topology``.
+
+    A topology that was replaced meanwhile does no harm: its active version refuses, and what is aside is moved later.
+    """
     adopted: dict[PartitionRef, list[bytes]] = {}
     groups, refused = _by_target(topology, await store.set_aside(source, fence, topology.active, limit))
     for target, jobs in _in_order(groups):

@@ -7,9 +7,11 @@ from typing import Any, cast
 
 import pytest
 
-from headrace import App, Context, Store
+from headrace import App, Context, Producer, QueueSettings, Store
 from headrace.errors import StoreUnavailable
 from headrace.lifecycle import promote
+from headrace.settings import DrainSettings
+from headrace.stores.base import Fence
 from headrace.stores.redis import RedisStore
 from headrace.topology import PartitionRef
 from headrace.worker import wakeups
@@ -140,6 +142,32 @@ async def test_hints_that_a_server_lost_are_raised_again(redis_server: RedisServ
     async with working(app, store, **FAST):
         await eventually(lambda: len(ran) == 9)
     await store.close()
+
+
+async def test_V9_jobs_move_under_the_fence_also_when_it_was_lost_and_partitions_remember_a_higher_one(
+    store: Store,
+) -> None:
+    """As after a failover that forgot: the queue's fence begins anew, and partitions obey an epoch far above it."""
+    app, ran = counting()
+    settings = QueueSettings(drain=DrainSettings(policy="migrate"))
+    await promote(store, QUEUE, 1, 2, settings=settings)
+    await put(Producer(store), "job", range(10), delay=3600)
+    await promote(store, QUEUE, 2, 3)
+    for number in range(2):
+        await store.fence(PartitionRef(QUEUE, 1, number), Fence(40, "forgotten"))
+    async with working(app, store, **FAST) as running:
+
+        async def moved() -> bool:
+            topology = await store.read_topology(QUEUE)
+            assert topology is not None
+            return sum(each.scheduled for each in await store.counts(topology.refs(2))) == 10
+
+        await eventually(moved)
+        assert running.told.terms == ["fenced"]
+        place = running.worker._read()
+        assert place is not None
+        assert place.leading[QUEUE].epoch == 41
+    assert ran == []
 
 
 async def test_a_duty_that_fails_does_not_keep_the_others_or_the_jobs(

@@ -53,6 +53,7 @@ class Campaign:
         self._fence_at = self._beat_at = -math.inf
         self._looked_at = self._ruled_until = -math.inf
         self._ruling_rank = 0
+        self._above = 0
         self._fence_failing_since: float | None = None
         self._fence_wanted = False
         self._logged: dict[str, float] = {}
@@ -194,7 +195,7 @@ class Campaign:
     def _start_claim(self, lane: Lane, hold: Hold, now: float) -> None:
         self.nonces.add(hold.nonce)
         place = lane.place
-        claim = Claim(self._around.identity, hold.nonce, place.name, place.rank, hold.term)
+        claim = Claim(self._around.identity, hold.nonce, place.name, place.rank, hold.term, self._above)
         call = functools.partial(self._fence.claim, claim, self._timings.fence_ttl)
         self._start(None, Call("claim", now, subject=hold.nonce), call)
 
@@ -342,11 +343,12 @@ class Campaign:
             metrics.failed_back(lane.place.name)
         log.debug("leading through %s as epoch %d", lane.place.name, token.epoch)
 
-    def refuse(self, token: Token) -> None:
-        """The fence has refused ``token``: if it is the seat's, the seat is void.
+    def refuse(self, token: Token, newer: int = 0) -> None:
+        """The fence has refused ``token``: if it is the seat's, the seat is void. ``newer``: an epoch that was seen.
 
         While a claim of ours is on its way, that may be what overtook it: then nothing is void yet, and no token shown.
         """
+        self._above = max(self._above, newer)
         call = self._calls.get(None)
         if self.seat is None or self.seat.token != token or self.refused:
             return

@@ -116,11 +116,14 @@ class Elector:
         if campaign is not None:
             self._post(campaign.look_soon)
 
-    def fenced(self, token: Token) -> None:
-        """Report that a leader script with ``token`` was refused. No effect if that token is not in use any more."""
+    def fenced(self, token: Token, newer: int = 0) -> None:
+        """Report that a leader script with ``token`` was refused, by somebody who knows of the epoch ``newer``.
+
+        The term ends, unless that token is not in use any more; the next one has an epoch above ``newer``.
+        """
         campaign = self._campaign
         if campaign is not None:
-            self._post(lambda: campaign.refuse(token))
+            self._post(lambda: campaign.refuse(token, newer))
 
     def _post(self, step: Callable[[], None]) -> None:
         loop, campaign = self._loop, self._campaign

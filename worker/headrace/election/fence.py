@@ -17,13 +17,17 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A wish to lead. ``holder``: identity of the process; ``nonce``: of this term, never used for another."""
+    """A wish to lead. ``holder``: identity of the process; ``nonce``: of this term, never used for another.
+
+    ``above``: an epoch that was seen where the fence is copied to; the next one is higher, whatever the fence has lost.
+    """
 
     holder: str
     nonce: str
     backend: str
     rank: int
     term: int
+    above: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ class FenceState:
             newer = self.backend == claim.backend and claim.term > self.term
             if claim.rank < self.rank or (claim.rank == self.rank and not newer):
                 return Held(self.rank, (self.expires - now) / 1000)
-        self.epoch += 1
+        self.epoch = max(self.epoch, claim.above) + 1
         self.nonce, self.holder, self.backend = claim.nonce, claim.holder, claim.backend
         self.rank, self.term, self.since, self.expires = claim.rank, claim.term, now, now + ttl
         self.high[claim.backend] = claim.term

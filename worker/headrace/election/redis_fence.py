@@ -63,7 +63,7 @@ class RedisFence:
 
     async def claim(self, claim: Claim, ttl: float, timeout: float) -> Answer:
         """See `headrace.election.fence.Fence.claim`."""
-        args = (claim.holder, claim.nonce, claim.backend, claim.rank, claim.term, round(ttl * 1000))
+        args = (claim.holder, claim.nonce, claim.backend, claim.rank, claim.term, round(ttl * 1000), claim.above)
         match await self._run("claim", args):
             case [b"ok", epoch]:
                 return Accepted(epoch)

@@ -62,11 +62,11 @@ class ElectorThread:
         elector = self._elector
         return elector.token() if elector is not None else None
 
-    def fenced(self, token: Token) -> None:
-        """Report that a leader script with ``token`` was refused."""
+    def fenced(self, token: Token, newer: int = 0) -> None:
+        """Report that a leader script with ``token`` was refused; see `Elector.fenced`."""
         elector = self._elector
         if elector is not None:
-            elector.fenced(token)
+            elector.fenced(token, newer)
 
     def healthy(self) -> bool:
         """Return whether the elector runs, or ended as asked, and no work of a leader is wedged."""

@@ -23,8 +23,11 @@ from headrace.leadership.settings import LeaderSettings
 
 log = logging.getLogger("headrace.leadership")
 
-Duties = Callable[[Callable[[], Token | None]], Coroutine[Any, Any, None]]
-"""The housekeeping of a leader, for one term; runs until it is cancelled. Given what says which token to show now."""
+Duties = Callable[[Callable[[], Token | None], Callable[[int, int], None]], Coroutine[Any, Any, None]]
+"""The housekeeping of a leader, for one term; runs until it is cancelled.
+
+Given what says which token to show now, and whom to tell of a step that was refused: its epoch, and the newer one.
+"""
 
 
 class _Resigned(Exception):
@@ -89,9 +92,12 @@ class Candidacy:
         """Return what leader scripts show to the fence now, None: this process does not lead."""
         return self._thread.token()
 
-    def fenced(self, token: Token) -> None:
-        """Report that a script with ``token`` was refused."""
-        self._thread.fenced(token)
+    def fenced(self, epoch: int, newer: int) -> None:
+        """Report that a step under ``epoch`` was refused, where the epoch ``newer`` rules."""
+        token = self._thread.token()
+        if token is not None and token.epoch == epoch:
+            log.warning("queue %s: a partition obeys epoch %d, not %d: standing for election", self.queue, newer, epoch)
+            self._thread.fenced(token, newer)
 
     def healthy(self) -> bool:
         """Return whether the election goes on and no work of a leader outlived its term."""
@@ -111,9 +117,13 @@ class Candidacy:
             async with asyncio.TaskGroup() as work:
                 for hook in self._elected:
                     work.create_task(self._or_resign(call_hook(hook, told), term))
-                work.create_task(self._or_resign(_endless(self._duties, term), term))
+                work.create_task(self._or_resign(self._keep_house(term), term))
         except* _Resigned:
             pass  # `on_started` returns, and the reason has been told
+
+    async def _keep_house(self, term: Term) -> None:
+        await self._duties(term.token, self.fenced)
+        raise RuntimeError("the duties of the leader ended by themselves")
 
     async def _or_resign(self, work: Coroutine[Any, Any, None], term: Term) -> None:
         try:
@@ -159,8 +169,3 @@ class Candidacy:
             log.critical("queue %s: the work of the leader does not end; ending this process", self.queue)
             logging.shutdown()
             os._exit(1)
-
-
-async def _endless(duties: Duties, term: Term) -> None:
-    await duties(term.token)
-    raise RuntimeError("the duties of the leader ended by themselves")

@@ -9,6 +9,7 @@ from headrace.maintenance.drained_versions import DrainedVersions
 from headrace.maintenance.duty import Duty, DutyMetrics
 from headrace.maintenance.housekeeping import Housekeeping
 from headrace.maintenance.lost_hints import LostHints
+from headrace.maintenance.migration import Migration
 from headrace.maintenance.retention import BoundedRetention
 from headrace.maintenance.signs import Signs
 from headrace.maintenance.statistics import FreshStatistics
@@ -19,4 +20,4 @@ __all__ = ["Duty", "DutyMetrics", "Housekeeping", "Signs", "duties"]
 
 def duties() -> list[Duty]:
     """Return the duties of a leader, for one term."""
-    return [UnfinishedChanges(), LostHints(), DrainedVersions(), FreshStatistics(), BoundedRetention()]
+    return [UnfinishedChanges(), LostHints(), Migration(), DrainedVersions(), BoundedRetention(), FreshStatistics()]

@@ -9,7 +9,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 
 from headrace.election.fence import Token
-from headrace.errors import StoreUnavailable
+from headrace.errors import Fenced, StoreUnavailable
 from headrace.maintenance.duty import Duty, DutyMetrics
 from headrace.maintenance.signs import Signs
 from headrace.maintenance.turn import NotLeading, Turn
@@ -49,15 +49,19 @@ class Housekeeping:
         self._pause = pause
         self._uniform = uniform
 
-    async def run(self, token: Callable[[], Token | None]) -> None:
-        """Do what is due until cancelled. ``token`` gives what to show to the fence now, None: do nothing."""
+    async def run(self, token: Callable[[], Token | None], fenced: Callable[[int, int], None]) -> None:
+        """Do what is due until cancelled.
+
+        ``token`` gives what to show to the fence now, None: do nothing. ``fenced`` is told the epoch of a step that was
+        refused, and the newer one that it met.
+        """
         turn = Turn(self._queue, self._store, token, self._reread, self._clock, self._pause)
         async with asyncio.TaskGroup() as group:
             for duty in self._duties():
-                group.create_task(self._serve(duty, turn), name=f"duty {duty.name}")
+                group.create_task(self._serve(duty, turn, fenced), name=f"duty {duty.name}")
             await asyncio.Event().wait()
 
-    async def _serve(self, duty: Duty, turn: Turn) -> None:
+    async def _serve(self, duty: Duty, turn: Turn, fenced: Callable[[int, int], None]) -> None:
         changed = self._signs.listen()
         failures, not_before = 0, float("-inf")
         try:
@@ -77,6 +81,8 @@ class Housekeeping:
                     not_before = self._clock() + FIRST_RETRY
                     continue
                 except Exception as error:
+                    if isinstance(error, Fenced):
+                        fenced(error.epoch, error.newer)
                     failures += 1
                     not_before = self._clock() + self._retry_after(failures)
                     self._tell(duty, error)
@@ -104,7 +110,7 @@ class Housekeeping:
 
     def _tell(self, duty: Duty, error: Exception) -> None:
         what = f"queue {self._queue}: the leader's duty {duty.name}"
-        if isinstance(error, StoreUnavailable):
+        if isinstance(error, StoreUnavailable | Fenced):
             log.warning("%s is put off: %s", what, error)
         else:
             log.error("%s failed and is tried again", what, exc_info=error)

@@ -30,8 +30,7 @@ class LostHints:
             return
 
         async def look(ref: PartitionRef) -> None:
-            (counts,) = await turn.store.counts([ref])
-            if needs_worker(counts):
+            if needs_worker(await turn.count(ref)):
                 await turn.store.hint(ref)
 
         for version in topology.versions:

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from headrace.election.fence import Token
-from headrace.stores.base import Store
-from headrace.topology import PartitionRef
+from headrace.stores.base import Counts, Fence, Store
+from headrace.topology import PartitionRef, Topology
 
 T = TypeVar("T")
 
@@ -53,6 +53,11 @@ class Turn:
             raise NotLeading
         return token
 
+    def fence(self, topology: Topology) -> Fence:
+        """Return what to show to partitions now. Raises NotLeading. Ask before every step."""
+        token = self.token()
+        return Fence(token.epoch, token.nonce, topology.incarnation)
+
     async def step(self, call: Callable[[], Awaitable[T]]) -> T:
         """Do one step, and rest for as long as it took. Raises NotLeading, and what the step raises."""
         self.token()
@@ -60,6 +65,11 @@ class Turn:
         answer = await call()
         await self._pause((self._clock() - began) * REST)
         return answer
+
+    async def count(self, ref: PartitionRef) -> Counts:
+        """Read the sizes of one partition."""
+        (counts,) = await self.store.counts([ref])
+        return counts
 
     async def each(self, refs: Sequence[PartitionRef], step: Callable[[PartitionRef], Awaitable[T]]) -> list[T]:
         """Do one step on every partition, a few at a time, with rest in between; the replies in order.

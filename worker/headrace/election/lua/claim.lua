@@ -3,7 +3,7 @@
 --
 -- KEYS  1 fence hash: epoch, nonce, holder, rank, backend, term, exp (ms), since (ms), hw:<backend> (highest term ever
 --       claimed through it)
--- ARGV  1 holder, 2 nonce, 3 backend, 4 rank, 5 term, 6 time to live in ms
+-- ARGV  1 holder, 2 nonce, 3 backend, 4 rank, 5 term, 6 time to live in ms, 7 epoch that the next one must be above
 -- Returns {'ok', epoch} | {'held', rank, ms left} | {'stale', highest term}; the latter two change nothing
 -- Cost  O(1). Called by the elector.
 local FENCE = KEYS[1]
@@ -25,7 +25,7 @@ if left > 0 and old[3] ~= holder then
   local newer = old[5] == backend and term > tonumber(old[6])
   if rank < ruling or (rank == ruling and not newer) then return {'held', ruling, left} end
 end
-epoch = epoch + 1
+epoch = math.max(epoch, tonumber(ARGV[7])) + 1
 redis.call('HSET', FENCE, 'epoch', epoch, 'nonce', nonce, 'holder', holder, 'rank', rank, 'backend', backend,
   'term', term, 'exp', expires, 'since', string.format('%.0f', now), high, term)
 return {'ok', epoch}
