@@ -7,7 +7,7 @@ proven empty.
 import asyncio
 import sys
 
-from headrace import App, Context, JobSpec, NotDrained, Producer, Worker, WorkerSettings, open_store
+from headrace import App, Context, JobSpec, NotDrained, Producer, UnknownVersion, Worker, WorkerSettings, open_store
 from headrace.lifecycle import complete, promote
 
 QUEUE = "migrated"
@@ -35,12 +35,15 @@ async def main(url: str) -> None:
     running = asyncio.create_task(worker.run())
     while True:
         try:
-            topology = await complete(store, QUEUE, 1)
+            await complete(store, QUEUE, 1)
             break
         except NotDrained as waiting:
             print(waiting)
             await asyncio.sleep(0.5)
-    print(f"version 1 is gone: {topology.summary()}")
+        except UnknownVersion:
+            break  # the worker that leads the queue was faster
+    topology = await store.read_topology(QUEUE)
+    print(f"version 1 is gone: {topology.summary() if topology else 'and the queue, too'}")
 
     await worker.stop()
     await running

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import httpx
 import pytest
@@ -20,7 +21,7 @@ from headrace.topology import PartitionRef
 from tests.docs.blocks import ROOT
 from tests.services.redis import RedisServer
 
-RAN = {"handlers", "enqueue", "embedded_worker", "topology_migration", "fastapi_app", "flask_view"}
+RAN = {"handlers", "enqueue", "embedded_worker", "topology_migration", "fastapi_app", "flask_view", "django_view"}
 
 
 @pytest.fixture
@@ -135,6 +136,54 @@ def test_producer_in_a_flask_view(redis_url: str, monkeypatch: pytest.MonkeyPatc
     finally:
         flask_view.producer().close()
         flask_view.producer.cache_clear()
+
+
+def test_producer_in_a_django_view(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def create() -> None:
+        store = open_store(redis_url)
+        await promote(store, "greetings", 1, 1)
+        await store.close()
+
+    async def stored() -> Counts:
+        store = open_store(redis_url)
+        (counts,) = await store.counts([PartitionRef("greetings", 1, 0)])
+        await store.close()
+        return counts
+
+    asyncio.run(create())
+    monkeypatch.setenv("HEADRACE_REDIS_URL", redis_url)
+    client = django_client(monkeypatch)
+    view = sys.modules["examples.django_view"]
+    try:
+        answers = [client.post("/greetings", {"name": name, "delay": 60}) for name in ("Ada", "Ada", "Grace", "nobody")]
+        assert [answer.status_code for answer in answers] == [202, 202, 202, 404]
+        assert answers[0].json() == {"id": "greet:Ada"}
+        assert asyncio.run(stored()).nonempty() == {"scheduled": 2}
+    finally:
+        view.producer().close()
+        view.producer.cache_clear()
+
+
+def test_a_django_view_and_its_handler_are_tested_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = django_client(monkeypatch)
+    with (
+        BlockingTestQueue(handlers.app, queues=("greetings",)) as queue,
+        SyncProducer(queue.store) as producer,
+    ):
+        monkeypatch.setattr(sys.modules["examples.django_view"], "producer", lambda: producer)
+        asked = client.post("/greetings", {"name": "Ada", "delay": 60})
+        (run,) = queue.advance(minutes=1)
+    assert (run.job.id, run.outcome) == (asked.json()["id"], "succeeded")
+
+
+def django_client(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A client of the example, whose module is also its settings."""
+    monkeypatch.setenv("DJANGO_SETTINGS_MODULE", "examples.django_view")
+    import django
+    from django.test import Client
+
+    django.setup()
+    return Client()
 
 
 def test_a_view_and_its_handler_are_tested_together(monkeypatch: pytest.MonkeyPatch) -> None:

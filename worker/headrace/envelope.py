@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 import struct
 from dataclasses import is_dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgpack
 from pydantic import BaseModel, TypeAdapter
@@ -108,6 +108,12 @@ _JSON_RESULT, _RAW_RESULT, _NO_RESULT = b"j", b"r", b"-"
 MAX_REASON_CHARS = 200
 
 
+class NotSent(NamedTuple):
+    """Stands for what a handler returned in a process of its own, if that could not be sent from there."""
+
+    problem: str
+
+
 def encode_result(value: Any) -> bytes:
     """Pack what a handler returned, as a payload is: one letter for the kind, then JSON or the bytes; None: b"".
 
@@ -115,6 +121,8 @@ def encode_result(value: Any) -> bytes:
     """
     if value is None:
         return b""
+    if isinstance(value, NotSent):
+        raise InvalidInput("result", value.problem, "return JSON values, a model or bytes")
     raw, data = encode_payload(value)
     return (_RAW_RESULT if raw else _JSON_RESULT) + data
 

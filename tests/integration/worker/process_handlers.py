@@ -157,6 +157,11 @@ def logs(ctx: Context, payload: Any) -> None:
     print("printed by a handler")
 
 
+@app.handler("return", process=True)
+def returns(ctx: Context, payload: str) -> Any:
+    return {"json": {"n": [1, None]}, "bytes": b"\x00\xff", "object": object(), "large": "x" * 100_000}.get(payload)
+
+
 @app.batch_handler("many", max_size=3, max_wait=0.1, process=True, retry=once)
 async def many(ctx: BatchContext, payloads: list[Told]) -> list[Any]:
     """What each job asks for by its text; the whole of it may be told to die."""

@@ -14,12 +14,18 @@ from typing import Any
 
 import pytest
 
-from headrace import App, Context, InvalidInput, ProcessFailed, Worker
+from headrace import App, Context, InvalidInput, ProcessFailed, Producer, QueueSettings, Worker
 from headrace.dead_letters import dead_jobs
+from headrace.envelope import decode_result
+from headrace.errors import ResultNotKept
+from headrace.ids import encode_id
 from headrace.job import Job
+from headrace.lifecycle import promote
+from headrace.settings import Retention
 from headrace.stores.base import Failure
 from headrace.stores.memory import MemoryStore
 from headrace.testing import TestQueue
+from headrace.topology import PartitionRef
 from headrace.worker.processes import pool
 from tests.integration.worker.process_handlers import app, plain, spreading
 from tests.integration.worker.support import QUEUE, Running, eventually, only_job, put, queue, settings, sizes, working
@@ -302,6 +308,28 @@ async def test_a_batch_runs_in_one_process_with_an_outcome_for_each_job(store: M
     died = [error for error in errors if error.startswith("the process of its handler ended with exit code 3")]
     assert len(died) == 2
     assert errors == ["ValueError: no luck", "gone", "invalid payload: path (missing), text (string_type)", *died]
+
+
+async def test_what_a_process_returns_is_kept_and_what_cannot_be_says_why(
+    store: MemoryStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    await promote(store, QUEUE, 1, 1, settings=QueueSettings(retention=Retention()))
+    producer = Producer(store)
+    wanted = ("json", "bytes", "object", "large", "nothing")
+    async with working(app, store) as running:
+        ids = dict(zip(wanted, await put(producer, "return", wanted), strict=True))
+        await eventually(lambda: running.told.outcomes == {"succeeded": 5})
+    page = await store.finished(PartitionRef(QUEUE, 1, 0))
+    found = {job.stored_id: job.result for batch in page for job in batch.jobs}
+    results = {name: found[encode_id(id)] for name, id in ids.items()}
+    assert decode_result(results["json"]) == {"n": [1, None]}
+    assert decode_result(results["bytes"]) == b"\x00\xff"
+    assert decode_result(results["nothing"]) is None
+    with pytest.raises(ResultNotKept, match="object is no JSON value"):
+        decode_result(results["object"])
+    with pytest.raises(ResultNotKept, match="has 100002 bytes, the limit is 65536"):
+        decode_result(results["large"])
+    assert "(return) is not kept: it " in caplog.text
 
 
 async def test_the_testing_kit_runs_them_too(tmp_path: Path) -> None:

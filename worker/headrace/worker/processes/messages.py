@@ -25,10 +25,10 @@ from typing import Any
 import msgpack
 
 from headrace.control import Dead, Retry, Snooze
-from headrace.envelope import decode_record, encode_payload
-from headrace.errors import InvalidPayload, RaisedInProcess
+from headrace.envelope import NotSent, decode_record, encode_payload
+from headrace.errors import InvalidInput, InvalidPayload, RaisedInProcess
 from headrace.job import Job
-from headrace.stores.base import Claimed
+from headrace.stores.base import MAX_RESULT_BYTES, Claimed
 from headrace.topology import PartitionRef
 from headrace.worker.outcomes import error_text
 
@@ -80,11 +80,14 @@ def unpacked_value(packed: list[Any]) -> Any:
 
 
 def returned(value: Any) -> Outcome:
-    """Return the outcome of a run that returned ``value``; it comes back as None if it is neither bytes nor JSON."""
+    """Return the outcome of a run that returned ``value``; `NotSent` comes back if it is no JSON value or too large."""
     try:
-        return ["ok", packed_value(value)]
-    except ValueError:
-        return ["ok", packed_value(None)]
+        packed = packed_value(value)
+    except InvalidInput as error:
+        return ["unsent", error.problem]
+    if (size := len(packed[1])) > MAX_RESULT_BYTES:
+        return ["unsent", f"has {size} bytes, the limit is {MAX_RESULT_BYTES}"]
+    return ["ok", packed]
 
 
 def raised(error: BaseException) -> Outcome:
@@ -112,6 +115,8 @@ def read(outcome: Outcome) -> tuple[BaseException | None, Any]:
     match outcome:
         case ["ok", value]:
             return None, unpacked_value(value)
+        case ["unsent", problem]:
+            return None, NotSent(problem)
         case ["each", outcomes]:
             pairs = [read(each) for each in outcomes]
             return None, [value if error is None else error for error, value in pairs]
