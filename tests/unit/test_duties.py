@@ -373,3 +373,13 @@ async def test_QD2_a_retention_is_kept_to_when_it_changes_and_while_something_ha
     assert await scene.store.finished(ref) == []
     scene.signs.noticed()
     assert scene.due(duty) is None  # nothing is bounded, so there is nothing to look after
+
+
+async def test_what_was_measured_is_told(scene: Scene) -> None:
+    told: list[tuple[str, int]] = []
+    duty = FreshStatistics(lambda queue, statistics: told.append((queue, statistics.total("ready"))))
+    await promote(scene.store, QUEUE, 1, 1)
+    await scene.read()
+    await Producer(scene.store).enqueue_many(QUEUE, [JobSpec("send"), JobSpec("send")])
+    await scene.run(duty)
+    assert told == [(QUEUE, 2)]

@@ -12,12 +12,19 @@ from headrace.maintenance.lost_hints import LostHints
 from headrace.maintenance.migration import Migration
 from headrace.maintenance.retention import BoundedRetention
 from headrace.maintenance.signs import Signs
-from headrace.maintenance.statistics import FreshStatistics
+from headrace.maintenance.statistics import FreshStatistics, Surveyed
 from headrace.maintenance.unfinished_changes import UnfinishedChanges
 
 __all__ = ["Duty", "DutyMetrics", "Housekeeping", "Signs", "duties"]
 
 
-def duties() -> list[Duty]:
-    """Return the duties of a leader, for one term."""
-    return [UnfinishedChanges(), LostHints(), Migration(), DrainedVersions(), BoundedRetention(), FreshStatistics()]
+def duties(surveyed: Surveyed | None = None) -> list[Duty]:
+    """Return the duties of a leader, for one term; ``surveyed(queue, statistics)`` is told what was measured."""
+    return [
+        UnfinishedChanges(),
+        LostHints(),
+        Migration(),
+        DrainedVersions(),
+        BoundedRetention(),
+        FreshStatistics(surveyed),
+    ]

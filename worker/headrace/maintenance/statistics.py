@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from headrace.errors import UnknownQueue
 from headrace.maintenance.signs import Signs
 from headrace.maintenance.turn import Turn
 from headrace.statistics import summarise
+from headrace.stores.base import Statistics
 
 INTERVAL = 2.0
 """Seconds between measurements of a busy queue, unless they cost too much."""
@@ -13,12 +16,16 @@ REST = 20.0
 """Time between measurements, as a multiple of the time that the last one took, at least."""
 
 
+Surveyed = Callable[[str, Statistics], None]
+
+
 class FreshStatistics:
     """Measures at the begin of a term, while jobs come, run or end, and once more when nothing happens any more."""
 
     name = "statistics"
 
-    def __init__(self) -> None:
+    def __init__(self, surveyed: Surveyed | None = None) -> None:
+        self._surveyed = surveyed
         self._measured: tuple[int, int] | None = None
         self._not_before = float("-inf")
 
@@ -37,8 +44,10 @@ class FreshStatistics:
             return
         seen, began = (signs.activity, signs.topology.epoch), turn.now()
         try:
-            await turn.step(lambda: summarise(turn.store, turn.queue))
+            found = await turn.step(lambda: summarise(turn.store, turn.queue))
             self._measured = seen
+            if found is not None and self._surveyed is not None:
+                self._surveyed(turn.queue, found)
         except UnknownQueue:
             turn.reread()
         self._not_before = turn.now() + max(INTERVAL, (turn.now() - began) * REST)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 from headrace.worker.metrics import NoMetrics, Outcome, Readings
 
 if TYPE_CHECKING:
+    from headrace.stores.base import Statistics
     from headrace.worker.leases import Batch, Execution
 
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
@@ -74,6 +75,7 @@ class CountingMetrics(NoMetrics):
         self.leases_gone: dict[str, int] = {}
         self.poison: dict[str, int] = {}
         self.refused: dict[str, int] = {}
+        self.surveys: dict[str, tuple[Statistics, float]] = {}
         self.unanswered = 0
         self.start_delays: dict[str, Histogram] = {}
         self.calls: dict[str, Histogram] = {}
@@ -173,6 +175,10 @@ class CountingMetrics(NoMetrics):
         self.duties.setdefault((queue, duty), Histogram()).observe(seconds)
         if failed:
             self.failed_duties[queue, duty] = self.failed_duties.get((queue, duty), 0) + 1
+
+    def surveyed(self, queue: str, statistics: Statistics) -> None:
+        """Remember what was measured of a queue, and when."""
+        self.surveys[queue] = statistics, self.clock()
 
     # ---- written by the threads of elections ------------------------------------------------------------------------
 

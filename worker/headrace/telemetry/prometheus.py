@@ -12,6 +12,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from headrace.stores.protocols.statistics import DepthName
 from headrace.telemetry.counts import BUCKETS, CountingMetrics, Histogram, copied
 from headrace.worker.metrics import Leading, Readings
 
@@ -21,6 +22,7 @@ _LEADING: tuple[tuple[str, str, Callable[[Leading], float]], ...] = (
     ("headrace_leader_rank", "Rank of its lock: lease 3, mongo 2, redis and memory 1.", lambda each: each.rank),
     ("headrace_leader_valid_seconds", "Time until its right ends unless renewed.", lambda each: each.valid_seconds),
 )
+_STATES: tuple[DepthName, ...] = ("ready", "scheduled", "retry", "leased", "parked", "dead")
 _BOUNDS = (*(repr(bound) for bound in BUCKETS), "+Inf")
 
 
@@ -109,6 +111,26 @@ class PrometheusMetrics(CountingMetrics, Collector):
             for queue, each in leading.items():
                 gauge.add_metric((queue,), value(each))
             yield gauge
+        yield from self._queues({queue for queue, each in leading.items() if each.epoch > 0})
+
+    def _queues(self, led: set[str]) -> Iterator[Metric]:
+        """Yield what was measured of the queues that a worker here leads: nobody else shows it."""
+        jobs = GaugeMetricFamily("headrace_jobs", "Jobs by state, over all versions.", labels=("queue", "state"))
+        age = GaugeMetricFamily(
+            "headrace_oldest_ready_age_seconds", "Since when the oldest ready job is due; 0: none.", labels=("queue",)
+        )
+        dropped = CounterMetricFamily(
+            "headrace_dead_dropped", "Dead letters dropped beyond the queue's limit.", labels=("queue",)
+        )
+        for queue, (statistics, at) in copied(self.surveys).items():
+            if queue in led:
+                for state in _STATES:
+                    jobs.add_metric((queue, state), statistics.total(state))
+                oldest = statistics.oldest_ready_at
+                since = 0.0 if oldest is None else (statistics.now - oldest) / 1000 + self.clock() - at
+                age.add_metric((queue,), max(0.0, since))
+                dropped.add_metric((queue,), statistics.counters["dead_dropped"])
+        yield from (jobs, age, dropped)
 
     def _gauges(self, readings: list[Readings]) -> Iterator[Metric]:
         slots = GaugeMetricFamily("headrace_slots", "Places for handlers.", labels=("state",))

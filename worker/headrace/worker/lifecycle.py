@@ -235,7 +235,9 @@ class Worker:
         await self._first_look(policies, reachability)
         housekeeping = {
             # On the timer's connections: one of its own would be idle for days, and not follow a URL that changes.
-            queue: Housekeeping(queue, timer_store, signs[queue], duties, metrics, timers[queue].reread)
+            queue: Housekeeping(
+                queue, timer_store, signs[queue], lambda: duties(metrics.surveyed), metrics, timers[queue].reread
+            )
             for queue in settings.queue_names
         }
         candidacies = Candidacies(self._app, store, settings, self.identity, metrics, lambda queue: False, housekeeping)

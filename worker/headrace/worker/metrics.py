@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
+    from headrace.stores.base import Statistics
     from headrace.worker.leases import Execution
 
 Outcome = Literal["succeeded", "retried", "dead", "snoozed", "parked", "interrupted", "handed_back"]
@@ -96,6 +97,10 @@ class Metrics(Protocol):
         """Count one run of a duty of this worker as leader, and how long it took."""
         ...
 
+    def surveyed(self, queue: str, statistics: Statistics) -> None:
+        """Take what this worker has measured of a queue as its leader."""
+        ...
+
 
 @runtime_checkable
 class Rendered(Protocol):
@@ -149,4 +154,7 @@ class NoMetrics:
         """Do nothing."""
 
     def duty_ran(self, queue: str, duty: str, seconds: float, *, failed: bool) -> None:
+        """Do nothing."""
+
+    def surveyed(self, queue: str, statistics: Statistics) -> None:
         """Do nothing."""
