@@ -14,7 +14,7 @@ from tests.docs.story import NAMESPACE, Story
 
 # Their shell blocks stand on the README's queue. Those of other pages are about building and measuring, or leave
 # names to fill in: of them only the make targets are checked here.
-FOLLOWED = ("docs/operating.md", "docs/development.md")
+FOLLOWED = ("docs/operating.md", "docs/development.md", "docs/redis.md")
 BLOCKS = [block for page in pages() if page.name != "README.md" for block in blocks(page)]
 
 

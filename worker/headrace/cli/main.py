@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 
 from headrace.cli import dead, job, queue, topology, types, worker
 from headrace.cli.acl import acl
+from headrace.cli.check import check
 from headrace.cli.output import Exit
 from headrace.cli.status import status
 
@@ -52,6 +53,7 @@ app.add_typer(dead.app, name="dead")
 app.add_typer(types.app, name="type")
 app.command("status")(status)
 app.command("acl")(acl)
+app.command("check")(check)
 
 
 def _show_version(asked: bool) -> None:

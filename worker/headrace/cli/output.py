@@ -28,6 +28,7 @@ class Exit(IntEnum):
     UNCHANGED = 3
     AUTHENTICATION = 4
     PENDING = 8
+    TIMED_OUT = 124
 
 
 class Format(StrEnum):
@@ -98,15 +99,16 @@ def check_shared(settings: ConnectionSettings) -> None:
         )
 
 
-def with_store(given: dict[str, Any], act: Callable[[Store], Awaitable[T]]) -> T:
-    """Run ``act`` on the store, if its server is new enough; errors become messages and exit codes."""
+def with_store(given: dict[str, Any], act: Callable[[Store], Awaitable[T]], *, check: bool = True) -> T:
+    """Run ``act`` on the store; errors become messages and exit codes. ``check``: only if its server is new enough."""
 
     async def run() -> T:
         settings = ConnectionSettings(**given)
         check_shared(settings)
         store = settings.open_store()
         try:
-            await store.check()
+            if check:
+                await store.check()
             return await act(store)
         finally:
             await store.close()

@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Sequence
+import time
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any
 
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import ResponseError
 
 from headrace.errors import HeadraceError, StoreUnavailable, UnsupportedServer
+from headrace.redis.info import facts as server_facts
+from headrace.redis.info import parse as info_fields
 from headrace.redis.pipeline import FAILURES, Argument, Command, Confirmed, Pipeline, Replicas
 from headrace.redis.refusals import OLDEST, OLDEST_SERVER, translated
 from headrace.redis.scripts import Script
 from headrace.redis.urls import connect
+from headrace.server_facts import ServerFacts
 
 SILENCE_SECONDS = 30.0
 """A subscription looks up from its socket at least this often."""
@@ -50,14 +54,44 @@ class RedisClient:
     async def check(self) -> None:
         """Prove that the server answers and is new enough; raise StoreUnavailable or UnsupportedServer."""
         self._check_open()
-        try:
-            info = await self._redis.info("server")
-        except (RedisError, OSError) as error:
-            raise self.translated(error) from error
-        found = str(info.get("redis_version", "unknown"))
+        found = info_fields(await self.command("INFO", "server")).get("redis_version", "unknown")
         numbers = re.match(r"(\d+)\.(\d+)", found)
         if numbers is None or (int(numbers[1]), int(numbers[2])) < OLDEST_SERVER:
             raise UnsupportedServer(f"redis {self.server} has version {found}; Headrace needs {OLDEST} or newer")
+
+    async def facts(self) -> list[ServerFacts]:
+        """Ask the server about itself. Raises StoreUnavailable or AccessDenied."""
+        info = info_fields(await self.command("INFO"))
+        return [
+            server_facts(
+                info,
+                address=self._shown(info),
+                snapshots=await self._takes_snapshots(),
+                behind_sentinels=bool(self._sentinels),
+                latency_ms=await self._latency_ms(),
+            )
+        ]
+
+    async def _takes_snapshots(self) -> bool | None:
+        """Whether it saves snapshots by itself; None if it does not tell: few users may ask for that."""
+        try:
+            reply = await self.command("CONFIG", "GET", "save")
+        except HeadraceError:
+            return None
+        return bool(reply[1]) if len(reply) == 2 else None
+
+    async def _latency_ms(self) -> float:
+        """Return the median time of a few calls."""
+        times = []
+        for _ in range(5):
+            began = time.perf_counter()
+            await self.command("PING")
+            times.append((time.perf_counter() - began) * 1000)
+        return sorted(times)[len(times) // 2]
+
+    def _shown(self, info: Mapping[str, str]) -> str:
+        """Return which server that is; behind Sentinels the primary's port tells more than their addresses."""
+        return f"{self.server} (port {info.get('tcp_port', '?')})" if self._sentinels else self.server
 
     def run(
         self, script: Script, keys: Sequence[bytes], args: Sequence[Argument], confirm: Replicas | None = None
@@ -73,8 +107,7 @@ class RedisClient:
 
         ``script`` writes to the key that it is given, without changing anything.
         """
-        found = await self.command("INFO", "replication")
-        if int((re.search(rb"connected_slaves:(\d+)", found) or (b"", b"0"))[1]) == 0:
+        if info_fields(await self.command("INFO", "replication")).get("connected_slaves", "0") == "0":
             return True
         confirmed = await self.run(script, keys[:1], (), confirm)
         return bool(confirmed.reply) and confirmed.replicas >= confirm[0]

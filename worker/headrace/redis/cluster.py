@@ -23,6 +23,7 @@ from headrace.redis.pipeline import Argument, Command, Replicas
 from headrace.redis.refusals import Redirected
 from headrace.redis.scripts import Script
 from headrace.redis.urls import CLUSTER_SCHEMES, Address, addresses, malformed, server_name, split
+from headrace.server_facts import ServerFacts
 
 SLOTS = 16384
 MAX_REDIRECTIONS = 16
@@ -69,6 +70,12 @@ class ClusterClient:
         await self._read_slots()
         for address in dict.fromkeys(self._slots):
             await self._node(address).check()
+
+    async def facts(self) -> list[ServerFacts]:
+        """Ask every master about itself. Raises StoreUnavailable or AccessDenied."""
+        await self._read_slots()
+        asked = (self._node(address).facts() for address in sorted(set(self._slots)))
+        return [each for found in await asyncio.gather(*asked) for each in found]
 
     async def run(
         self, script: Script, keys: Sequence[bytes], args: Sequence[Argument], confirm: Replicas | None = None

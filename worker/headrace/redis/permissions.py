@@ -8,7 +8,7 @@ from importlib.resources import files
 
 CLIENT_COMMANDS = frozenset(
     {
-        *("select", "info", "script|load", "evalsha", "publish", "subscribe", "unsubscribe", "wait", "hget"),
+        *("select", "ping", "info", "script|load", "evalsha", "publish", "subscribe", "unsubscribe", "wait", "hget"),
         *("get", "set", "hmget", "zadd", "zrem", "zscore", "zrange", "zpopmin", "bzpopmin", "xread", "xrevrange"),
         *("cluster|slots", "asking", "eval"),
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from headrace.server_facts import ServerFacts
 from headrace.stores.memory.access import MemoryAccess
 from headrace.stores.memory.beside import BesideQueue
 
@@ -18,6 +19,10 @@ class MemoryServer(MemoryAccess):
 
     async def check(self) -> None:
         """Do nothing: memory answers."""
+
+    async def facts(self) -> list[ServerFacts]:
+        """Return none: there is no server."""
+        return []
 
     async def read_marker(self) -> str | None:
         """Return the mark that says which data set this is; None if there is none yet."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from headrace.server_facts import ServerFacts
+
 
 class ServerSteps(Protocol):
     """The connection, and the mark of the data set."""
@@ -16,6 +18,13 @@ class ServerSteps(Protocol):
         """Prove that the server answers and can do what Headrace needs.
 
         Raises StoreUnavailable or UnsupportedServer.
+        """
+        ...
+
+    async def facts(self) -> list[ServerFacts]:
+        """Return what each server says of itself: its memory, persistence, replicas and time to answer.
+
+        None for memory. Raises StoreUnavailable or AccessDenied.
         """
         ...
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from headrace.server_facts import ServerFacts
 from headrace.stores.redis.access import RedisAccess
 from headrace.stores.redis.beside import BesideQueue
 
@@ -20,6 +21,10 @@ class RedisServer(RedisAccess):
     async def check(self) -> None:
         """Prove that the server answers and is new enough; raise StoreUnavailable or UnsupportedServer."""
         await self._client.check()
+
+    async def facts(self) -> list[ServerFacts]:
+        """Return what each server says of itself; of a Cluster, each master."""
+        return await self._client.facts()
 
     async def read_marker(self) -> str | None:
         """Return the mark that says which data set this is; None on an empty or flushed server."""
