@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from headrace.cli import dead, job, queue, topology, types, worker
+from headrace.cli import dead, job, leader, queue, topology, types, worker
 from headrace.cli.acl import acl
 from headrace.cli.check import check
 from headrace.cli.output import Exit
@@ -51,6 +51,7 @@ app.add_typer(queue.app, name="queue")
 app.add_typer(job.app, name="job")
 app.add_typer(dead.app, name="dead")
 app.add_typer(types.app, name="type")
+app.add_typer(leader.app, name="leader")
 app.command("status")(status)
 app.command("acl")(acl)
 app.command("check")(check)

@@ -57,7 +57,10 @@ Answer = Accepted | Held | Stale
 
 @dataclass(frozen=True, slots=True)
 class FenceView:
-    """The fence as it is, to be shown. ``seconds``: until it may be claimed by anyone, 0 if now."""
+    """The fence as it is, to be shown. ``seconds``: until it may be claimed by anyone, 0 if now.
+
+    ``since`` and ``now``: ms of the clock of its store.
+    """
 
     epoch: int = 0
     holder: str = ""
@@ -65,6 +68,7 @@ class FenceView:
     rank: int = 0
     seconds: float = 0.0
     since: int = 0
+    now: int = 0
 
 
 class Fence(Protocol):

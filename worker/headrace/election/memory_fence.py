@@ -63,8 +63,9 @@ class FenceState:
 
     def view(self) -> FenceView:
         """As ``lua/read.lua``."""
-        left = max(0, self.expires - self.clock()) / 1000
-        return FenceView(self.epoch, self.holder, self.backend, self.rank, left, self.since)
+        now = self.clock()
+        left = max(0, self.expires - now) / 1000
+        return FenceView(self.epoch, self.holder, self.backend, self.rank, left, self.since, now)
 
 
 class Listeners:

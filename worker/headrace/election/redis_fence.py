@@ -90,8 +90,8 @@ class RedisFence:
 
     async def read(self, timeout: float) -> FenceView:
         """See `headrace.election.fence.Fence.read`."""
-        epoch, holder, backend, rank, left, since = await self._run("read", ())
-        return FenceView(epoch, holder.decode(), backend.decode(), rank, left / 1000, since)
+        epoch, holder, backend, rank, left, since, now = await self._run("read", ())
+        return FenceView(epoch, holder.decode(), backend.decode(), rank, left / 1000, since, now)
 
     async def announce(self, timeout: float) -> None:
         """See `headrace.election.fence.Fence.announce`."""

@@ -115,6 +115,9 @@ class Worker:
         name = led_queue(queue, self._settings.queue_names)
         return self._candidacies is not None and self._candidacies.epoch_of(name)() is not None
 
+    def _may_lead(self, queue: str) -> bool:
+        return self._candidacies is not None and self._candidacies.of(queue) is not None
+
     async def run(self, *, handle_signals: bool = False) -> Ending:
         """Work until `stop`. ``handle_signals``: SIGTERM and SIGINT ask for the end, a second one means at once.
 
@@ -168,7 +171,7 @@ class Worker:
             health.run if health else None,
         )
         timer_store = self._clone(stack)
-        presence = Presence(Place.here(), settings.concurrency, leases.by_queue)
+        presence = Presence(Place.here(), settings.concurrency, leases.by_queue, self._may_lead)
         timers = {
             queue: QueueTimer(
                 queue,

@@ -27,14 +27,25 @@ class Place:
 
 
 class Presence:
-    """Makes the beats of a worker; ``in_flight`` tells how many jobs of each queue it holds."""
+    """Makes the beats of a worker.
 
-    def __init__(self, place: Place, slots: int, in_flight: Callable[[], Mapping[str, int]]) -> None:
+    ``in_flight`` tells how many jobs of each queue it holds, ``candidate`` whether it stands for election in one.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        slots: int,
+        in_flight: Callable[[], Mapping[str, int]],
+        candidate: Callable[[str], bool] = lambda queue: False,
+    ) -> None:
         self._place = place
         self._slots = slots
         self._in_flight = in_flight
+        self._candidate = candidate
 
     def beat(self, queue: str) -> Beat:
         """Return what is to be said now."""
         place = self._place
-        return Beat(place.host, place.pid, place.pod, place.node, self._slots, self._in_flight().get(queue, 0))
+        in_flight, candidate = self._in_flight().get(queue, 0), self._candidate(queue)
+        return Beat(place.host, place.pid, place.pod, place.node, self._slots, in_flight, candidate)

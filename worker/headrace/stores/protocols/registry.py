@@ -10,7 +10,8 @@ class Beat(NamedTuple):
     """What a worker says of itself every few seconds.
 
     ``pod`` and ``node``: where it runs, "" where it is not told. ``in_flight``: jobs of this queue whose lease it
-    holds, ``slots``: handlers that it may run at the same time, for all its queues.
+    holds, ``slots``: handlers that it may run at the same time, for all its queues. ``candidate``: it may
+    lead the queue.
     """
 
     host: str = ""
@@ -19,6 +20,7 @@ class Beat(NamedTuple):
     node: str = ""
     slots: int = 0
     in_flight: int = 0
+    candidate: bool = False
 
 
 class WorkerEntry(NamedTuple):

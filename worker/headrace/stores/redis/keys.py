@@ -94,7 +94,8 @@ HINT_KEYS: Final[dict[str, tuple[str, ...]]] = {
 """Queue keys, and the wakes of all queues, that the standalone form appends."""
 
 QUEUE_KEYS: Final = (
-    "topology", "grave", "hot", "due", "alarm", "workers", "about", "gone", "stopping", "parked", "fence", "stats",
+    "topology", "grave", "hot", "due", "alarm", "workers", "about", "gone", "stopping", "parked", "fence", "lock",
+    "stats",
 )  # fmt: skip
 
 QUEUE_SCRIPT_KEYS: Final[dict[str, tuple[str, ...]]] = {

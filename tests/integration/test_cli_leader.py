@@ -1,0 +1,104 @@
+"""``headrace leader show`` with real workers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from headrace import App, Store, Worker, WorkerSettings
+from headrace.cli.main import app
+from headrace.lifecycle import promote
+from headrace.stores import open_store
+from headrace.worker import wakeups
+from tests.integration.worker.support import eventually
+from tests.services.redis import RedisServers, flavours
+
+QUEUE = "emails"
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(
+    redis_servers: RedisServers, prefix: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Run:
+    monkeypatch.setenv("HEADRACE_REDIS_URL", redis_servers.get(flavours()[0]).url)
+    monkeypatch.setenv("HEADRACE_PREFIX", prefix)
+    monkeypatch.setattr(wakeups, "TICK_SECONDS", 0.1)  # by which workers say that they are candidates
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            app(arguments)
+        captured = capsys.readouterr()
+        return int(ended.value.code or 0), captured.out, captured.err
+
+    return call
+
+
+@pytest.fixture
+async def store(redis_servers: RedisServers, prefix: str) -> AsyncIterator[Store]:
+    opened = open_store(redis_servers.get(flavours()[0]).url, prefix)
+    yield opened
+    await opened.close()
+
+
+async def shown(run: Run) -> dict[str, Any]:
+    code, out, err = await asyncio.to_thread(run, "leader", "show", QUEUE, "-o", "json")
+    assert (code, err) == (0, "")
+    found: dict[str, Any] = json.loads(out)
+    return found
+
+
+async def test_who_leads_through_what_since_when_and_who_is_next(run: Run, store: Store) -> None:
+    await promote(store, QUEUE, 1, 1)
+    assert (await shown(run))["leader"] is None
+    _, out, _ = await asyncio.to_thread(run, "leader", "show", QUEUE)
+    assert out.splitlines() == [
+        "NAME    LEADER  BACKEND  EPOCH  VALID  NEXT  AGE",
+        "emails  -       -        0      -      -     -",
+    ]
+
+    first = Worker(App(), store, WorkerSettings(queues=(QUEUE,), worker_id="first"))
+    tasks = [asyncio.create_task(first.run())]
+    await eventually(first.is_leader)
+    others = [Worker(App(), store, WorkerSettings(queues=(QUEUE,), worker_id=f"other-{n}")) for n in range(4)]
+    others.append(Worker(App(), store, WorkerSettings(queues=(QUEUE,), worker_id="never", leader_backends=("none",))))
+    tasks += [asyncio.create_task(each.run()) for each in others]
+
+    async def known() -> dict[str, Any] | None:
+        found = await shown(run)
+        return found if len(found["standing_by"]) == 4 and found["leader"] else None
+
+    found = await eventually(known)
+    leader = found["leader"]
+    assert (leader["worker"], leader["backend"], leader["rank"], found["epoch"]) == (first.identity, "redis", 1, 1)
+    assert leader["identity"].startswith(first.identity + "_")
+    assert 0 < leader["valid_ms"] <= 30_000
+    assert leader["leads_for_ms"] >= 0
+    assert leader["since_ms"] > 0
+    assert [each["worker"] for each in found["standing_by"]] == sorted(each.identity for each in others[:4])
+    _, out, _ = await asyncio.to_thread(run, "leader", "show", QUEUE)
+    line = out.splitlines()[1]
+    assert line.startswith(f"emails  {first.identity}  redis    1 ")
+    assert " +1" in line
+
+    await first.stop()
+
+    async def succeeded() -> bool:
+        found = await shown(run)
+        return found["epoch"] == 2 and found["leader"] is not None
+
+    await eventually(succeeded)
+    for each in others:
+        await each.stop()
+    assert (await shown(run))["leader"] is None
+    await asyncio.gather(*tasks)
+
+
+async def test_a_queue_that_does_not_exist_is_told(run: Run, store: Store) -> None:
+    code, _, err = await asyncio.to_thread(run, "leader", "show", "nowhere")
+    assert code == 1
+    assert "queue 'nowhere' does not exist" in err
