@@ -13,7 +13,7 @@ from headrace import App, Context, Producer, Worker, WorkerSettings
 from headrace.lifecycle import promote
 from headrace.stores.memory import MemoryStore
 from headrace.topology import PartitionRef, Topology
-from headrace.worker import keeper, lifecycle
+from headrace.worker import keeper, vitals
 from headrace.worker.health import HealthServer
 from headrace.worker.leases import Batch, LeaseTable
 from headrace.worker.restarts import keep_going
@@ -110,7 +110,7 @@ async def test_a_keeper_that_always_fails_is_not_healthy(monkeypatch: pytest.Mon
         raise RuntimeError("a defect")
 
     monkeypatch.setattr(LeaseTable, "batches", defective)
-    monkeypatch.setattr(lifecycle, "STALLED_SECONDS", 0.3)
+    monkeypatch.setattr(vitals, "STALLED_SECONDS", 0.3)
     settings = WorkerSettings(queues=(QUEUE,), health_host="127.0.0.1", health_port=unused_tcp_port)
     worker = Worker(waiting(asyncio.Event()), MemoryStore(), settings)
     running = asyncio.create_task(worker.run())

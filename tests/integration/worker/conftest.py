@@ -15,7 +15,7 @@ from headrace.stores.memory import MemoryStore
 from headrace.stores.redis import RedisStore
 from tests.cluster.guard import Guard
 from tests.cluster.processes import Component
-from tests.integration.worker.processes import ROOT, Start
+from tests.integration.worker.processes import ROOT, WRONG_CLOCK, Start
 from tests.integration.worker.support import QUEUE
 from tests.services.redis import RedisServer, RedisServers, flavours
 
@@ -45,7 +45,10 @@ def server(redis_servers: RedisServers) -> RedisServer:
 
 @pytest.fixture
 def start(server: RedisServer, prefix: str, tmp_path: Path, process_guard: Guard) -> Iterator[Start]:
-    """Start a worker process by name; options are environment variables without HEADRACE_."""
+    """Start a worker process by name; options are environment variables without HEADRACE_.
+
+    ``clock_ahead``: its clock is so many seconds ahead of everybody else's.
+    """
     started: list[Component] = []
 
     def start_worker(
@@ -53,6 +56,7 @@ def start(server: RedisServer, prefix: str, tmp_path: Path, process_guard: Guard
         *arguments: str,
         url: str = server.url,
         application: str = "tests.integration.worker.process_app:app",
+        clock_ahead: int = 0,
         **options: Any,
     ) -> Component:
         variables = {"REDIS_URL": url, "PREFIX": prefix, "QUEUES": QUEUE, "WORKER_ID": name, "LEASE_MS": 500, **options}
@@ -63,7 +67,8 @@ def start(server: RedisServer, prefix: str, tmp_path: Path, process_guard: Guard
             guard=process_guard,
             env={
                 "PATH": os.environ["PATH"],
-                "PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}",
+                "PYTHONPATH": os.pathsep.join(map(str, (WRONG_CLOCK, ROOT, tmp_path))),
+                "TEST_CLOCK_AHEAD": str(clock_ahead),
                 "TEST_FOLDER": str(tmp_path),
                 "TEST_WORKER": name,
                 **{f"HEADRACE_{key}": str(value) for key, value in variables.items()},

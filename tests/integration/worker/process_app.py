@@ -38,6 +38,15 @@ async def leave_a_note(ctx: Context, payload: Any) -> None:
         await asyncio.sleep(payload)
 
 
+@app.handler("stamp")
+async def leave_the_time(ctx: Context, payload: Any) -> None:
+    """Note when it ran, by a clock that all processes of the machine share; fail as often as the payload says."""
+    with (FOLDER / "stamps").open("ab", buffering=0) as stamps:
+        stamps.write(f"{ctx.job.id} {time.monotonic()}\n".encode())
+    if ctx.attempt < (payload or 0):
+        raise RuntimeError("told to fail")
+
+
 @app.handler("wait")
 async def wait_for_a_file(ctx: Context, payload: Any) -> None:
     """End once the file go-<worker> is there: well, or with an error if fail-<worker> is there too."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from tests.cluster.processes import Component
 from tests.integration.worker.support import eventually
 
 ROOT = Path(__file__).resolve().parents[3]
+WRONG_CLOCK = Path(__file__).parent / "wrong_clock"
+"""On the path of a process: its clock is TEST_CLOCK_AHEAD seconds ahead."""
 Start = Callable[..., Component]
 
 
@@ -18,6 +21,15 @@ def notes(folder: Path) -> list[list[str]]:
     """What the handlers noted: [worker, what, job id, version:partition, attempt]."""
     path = folder / "notes"
     return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def stamps(folder: Path) -> dict[str, list[float]]:
+    """When each job of the handler "stamp" ran, by `time.monotonic`."""
+    path, found = folder / "stamps", defaultdict[str, list[float]](list)
+    for line in path.read_text().splitlines() if path.exists() else ():
+        job, at = line.split()
+        found[job].append(float(at))
+    return found
 
 
 def told_lost(process: Component) -> int:

@@ -15,7 +15,7 @@ from headrace import App, Context, RetryPolicy, Store
 from headrace.dead_letters import dead_jobs
 from headrace.stores import open_store
 from headrace.stores.memory import MemoryStore
-from headrace.worker import lifecycle
+from headrace.worker import vitals
 from tests.cluster.guard import Guard
 from tests.integration.worker.support import QUEUE, Faulty, empty, eventually, put, queue, sizes, working
 from tests.services.redis import RedisServer, flavours
@@ -97,7 +97,7 @@ async def test_QF3_a_claim_that_is_never_answered_fails_the_liveness_probe_and_a
     monkeypatch: pytest.MonkeyPatch, unused_tcp_port: int
 ) -> None:
     """The store answers everything else, and the event loop moves: only no job is ever taken."""
-    monkeypatch.setattr(lifecycle, "STALLED_SECONDS", 0.5)
+    monkeypatch.setattr(vitals, "STALLED_SECONDS", 0.5)
     app, ran = App(), []
 
     @app.handler("job")
@@ -132,7 +132,7 @@ async def test_QF3_a_claim_that_is_never_answered_fails_the_liveness_probe_and_a
 async def test_QF3_slots_that_are_taken_for_long_are_no_reason_for_a_restart(
     monkeypatch: pytest.MonkeyPatch, unused_tcp_port: int
 ) -> None:
-    monkeypatch.setattr(lifecycle, "STALLED_SECONDS", 0.2)
+    monkeypatch.setattr(vitals, "STALLED_SECONDS", 0.2)
     app, began, may_end = App(), asyncio.Event(), asyncio.Event()
 
     @app.handler("job")

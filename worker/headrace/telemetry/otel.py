@@ -62,6 +62,9 @@ class OpenTelemetryMetrics(NoMetrics):
         self._refused = meter.create_counter("headrace.acks.refused", "{job}", "Results that came too late.")
         self._unanswered = meter.create_counter("headrace.store.unanswered_calls", "{call}", "Calls without an answer.")
         self._reads: list[Callable[[], Readings | None]] = []
+        meter.create_observable_gauge(
+            "headrace.clock.ahead", [self._ahead], "s", "By how much the clock here is ahead of the store's."
+        )
         meter.create_observable_gauge("headrace.slots", [self._slots], "{slot}", "Places for handlers, by state.")
         meter.create_observable_gauge("headrace.leader.epoch", [self._epochs], "1", "Epoch of a leader here, 0: none.")
         self._terms = meter.create_counter("headrace.leader.terms_ended", "{term}", "Terms of workers here as leader.")
@@ -150,6 +153,11 @@ class OpenTelemetryMetrics(NoMetrics):
                 epochs[queue] = max(found.epoch, epochs.get(queue, 0))
         for queue, epoch in epochs.items():
             yield Observation(epoch, _destination(queue))
+
+    def _ahead(self, options: CallbackOptions) -> Iterable[Observation]:
+        readings = [found for read in list(self._reads) if (found := read()) is not None]
+        if ahead := [each.clock_ahead for each in readings if each.clock_ahead is not None]:
+            yield Observation(max(ahead, key=abs), SYSTEM)
 
     def _slots(self, options: CallbackOptions) -> Iterable[Observation]:
         readings = self._readings()

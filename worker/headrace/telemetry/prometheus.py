@@ -144,6 +144,12 @@ class PrometheusMetrics(CountingMetrics, Collector):
                 "When the claim loop last did what it should; of several workers the one that is furthest behind.",
                 value=self.clock() - max(each.cycle_age for each in readings),
             )
+        if ahead := [each.clock_ahead for each in readings if each.clock_ahead is not None]:
+            yield GaugeMetricFamily(
+                "headrace_clock_ahead_seconds",
+                "By how much the clock here is ahead of the store's; jobs do not depend on it.",
+                value=max(ahead, key=abs),
+            )
 
 
 def _by_queue(name: str, text: str, counts: dict[str, int]) -> Metric:

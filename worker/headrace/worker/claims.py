@@ -99,6 +99,8 @@ class Claims:
         self._stopping = False
         self._roomy = asyncio.Event()
         self.rotation = Rotation(settings.weights_of_queues)
+        self.clock_ahead: float | None = None
+        """Seconds by which this machine's clock is ahead of the store's. Nothing depends on it; people want to know."""
         self.cycled_at = time.monotonic()
         """When the loop last did what it should: claimed, or found all slots taken, or waited for a wake-up."""
 
@@ -267,6 +269,9 @@ class Claims:
             return
         del self._asked[seq]
         self._reachability.answered()
+        if claim.now:
+            answered_at = time.monotonic()
+            self.clock_ahead = time.time() - (answered_at - taken_at) / 2 - claim.now / 1000
         self._backoff.reset()
         self._not_before = float("-inf")
         self._settlements.confirm_acks(outbox, acks, range(len(acks)) if claim.gone else claim.refused)

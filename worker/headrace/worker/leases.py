@@ -11,7 +11,7 @@ from asyncio import Task
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from headrace.context import Context
 from headrace.job import Job
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 
 _NEVER = float("inf")
+K = TypeVar("K")
 
 
 class State(IntEnum):
@@ -262,7 +263,7 @@ class LeaseTable:
 
     def batches(self) -> list[Batch]:
         """Return the batches now; safe from another thread."""
-        return _copied(self._batches)
+        return copied(self._batches)
 
 
 def open_executions(batch: Batch) -> list[Execution]:
@@ -274,10 +275,11 @@ def open_executions(batch: Batch) -> list[Execution]:
             continue
 
 
-def _copied(batches: dict[Batch, None]) -> list[Batch]:
+def copied(elements: dict[K, None]) -> list[K]:
+    """Return the keys of a dictionary that another thread may be changing."""
     while True:
         try:
-            return list(batches)
+            return list(elements)
         except RuntimeError:
             continue
 

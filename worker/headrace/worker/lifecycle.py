@@ -39,6 +39,7 @@ from headrace.worker.settings import WorkerSettings
 from headrace.worker.settlements import POOL_SECONDS, Settlements
 from headrace.worker.standby import StandBy
 from headrace.worker.tally import Reporter, Tally, tallied
+from headrace.worker.vitals import Vitals, readiness, stuck_seconds
 from headrace.worker.wakeups import QueueTimer, Waiter
 
 log = logging.getLogger("headrace.worker")
@@ -47,7 +48,6 @@ STOP_CLAIMS_SECONDS = 1.0
 INTERRUPT_SECONDS = 1.5
 DRAIN_SECONDS = 2.0
 LEAVE_SECONDS = 0.5
-STALLED_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,39 +375,30 @@ class Worker:
             return None
         slots = self._settings.concurrency
         leading = self._candidacies.leading() if self._candidacies is not None else {}
-        return Readings(slots, len(self._executor.running), time.monotonic() - self._claims.cycled_at, leading)
+        cycle_age = time.monotonic() - self._claims.cycled_at
+        return Readings(slots, len(self._executor.running), cycle_age, leading, self._claims.clock_ahead)
 
     # ---- health -----------------------------------------------------------------------------------------------------
 
     def _health_server(self, reachability: Reachability) -> HealthServer:
-        stalled = STALLED_SECONDS + self._settings.poll_ms / 1000
-
         def alive() -> Health:
-            blocked = self._keeper.blocked_seconds()
-            idle = time.monotonic() - self._claims.cycled_at
-            unkept = time.monotonic() - self._keeper.kept_at
-            saturated = self._claims.capacity() <= 0
-            down = reachability.down_since is not None
-            # Taken slots are a reason not to claim, but none for a claim that is never answered.
-            waited = self._claims.unanswered_seconds()
-            ok = down or ((saturated or idle < stalled) and waited < stalled)
-            if blocked > STALLED_SECONDS:
-                # A handler that computes for minutes is no reason for a restart while its lease is worth something.
-                ok = self._keeper.holds_leases()
-            ok = ok and (down or unkept < STALLED_SECONDS)
-            election = self._candidacies is None or self._candidacies.healthy()
-            facts = {
-                "claim_cycle_age_seconds": max(idle, waited),
-                "lease_cycle_age_seconds": unkept,
-                "loop_blocked_seconds": blocked,
-            }
-            rounded = {name: round(seconds, 1) for name, seconds in facts.items()}
-            return Health(ok and election, {**rounded, "election_healthy": election})
+            now, blocked = time.monotonic(), self._keeper.blocked_seconds()
+            return Vitals(
+                claim_cycle=now - self._claims.cycled_at,
+                claim_unanswered=self._claims.unanswered_seconds(),
+                lease_cycle=now - self._keeper.kept_at,
+                loop_blocked=blocked,
+                stuck=stuck_seconds(self._executor.running, self._settings.concurrency, now),
+                saturated=self._claims.capacity() <= 0,
+                keeps_leases=not blocked or self._keeper.holds_leases(),
+                store_down=reachability.down_since is not None,
+                election_healthy=self._candidacies is None or self._candidacies.healthy(),
+                longest_wait=self._settings.poll_ms / 1000,
+            ).alive()
 
         def ready() -> Health:
-            started, reachable, stopping = self.started.is_set(), reachability.ready(), self._stop.is_set()
-            facts = {"started": started, "store_reachable": reachable, "stopping": stopping}
-            return Health(started and reachable and not stopping, {**facts})
+            started, stopping = self.started.is_set(), self._stop.is_set()
+            return readiness(started=started, store_reachable=reachability.ready(), stopping=stopping)
 
         settings, metrics = self._settings, self._metrics
         pages = {"/metrics": metrics.render} if isinstance(metrics, Rendered) else {}

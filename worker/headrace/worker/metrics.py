@@ -25,13 +25,14 @@ class Readings(NamedTuple):
     """State of a worker now.
 
     ``cycle_age``: seconds since its claim loop last did what it should. ``leading``: whether it leads each of its
-    queues.
+    queues. ``clock_ahead``: seconds by which this machine's clock is ahead of the store's, None before the first claim.
     """
 
     slots: int
     busy: int
     cycle_age: float
     leading: Mapping[str, Leading] = MappingProxyType({})
+    clock_ahead: float | None = None
 
 
 class Metrics(Protocol):
