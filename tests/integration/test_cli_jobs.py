@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from headrace import Producer, Store
+from headrace import App, Context, Producer, RetryPolicy, Store, Worker, WorkerSettings
 from headrace.cli.main import app
 from headrace.cli.status import FRESH_MS
 from headrace.envelope import encode_result, no_result
@@ -103,6 +103,42 @@ async def test_M13_a_live_job_is_described_with_its_attempts_and_history(store: 
     assert [(entry["status"], entry["error"]) for entry in described["history"]] == [
         ("failed", "no such host\n  file.py:1")
     ]
+
+
+async def test_the_progress_of_a_running_job_is_shown(store: Store, run: Run) -> None:
+    began, may_end = asyncio.Event(), asyncio.Event()
+    application = App()
+
+    @application.handler("export")
+    async def export(ctx: Context, payload: object) -> None:
+        ctx.progress(0.4, "page 4 of 10")
+        began.set()
+        await may_end.wait()
+
+    retry = RetryPolicy(max_retries=1, strategy="linear", base_ms=5)
+    await Producer(store).enqueue("emails", "export", id="a", retry=retry)
+    worker = Worker(application, store, WorkerSettings(queues=("emails",), worker_id="host-1"))
+    running = asyncio.create_task(worker.run())
+    try:
+        await began.wait()
+        async with asyncio.timeout(20):
+            while not (described := json.loads((await run("job", "describe", "emails", "a", "-o", "json"))[1]))[
+                "progress"
+            ]:
+                await asyncio.sleep(0.01)
+        _, out, _ = await run("job", "describe", "emails", "a")
+    finally:
+        may_end.set()
+        await worker.stop()
+        await running
+    assert (described["state"], described["progress"]["value"], described["progress"]["note"]) == (
+        "leased",
+        0.4,
+        "page 4 of 10",
+    )
+    assert described["retry"] == retry.model_dump()
+    (line,) = [line for line in out.splitlines() if line.startswith("PROGRESS")]
+    assert line.split(maxsplit=1)[1].startswith("0.4 page 4 of 10 (")
 
 
 async def test_M13_a_job_that_has_ended_is_described_by_what_is_kept_of_it(store: Store, run: Run) -> None:

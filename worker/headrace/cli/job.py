@@ -181,13 +181,18 @@ def describe(
             "payload": payload.hex() if isinstance(payload, bytes) else payload,
             "payload_is_hex": isinstance(payload, bytes),
             "headers": job.headers,
+            "retry": None if job.retry is None else job.retry.model_dump(),
+            "progress": None if job.progress is None else job.progress._asdict() | {"at": _iso(job.progress.at)},
             "history": [entry._asdict() | {"at": _iso(entry.at)} for entry in job.history],
         }
     rows: list[tuple[object, ...]] = [
         (name.upper(), _line(value))
         for name, value in data.items()
-        if name != "history" and value not in (None, "", {})
+        if name not in ("history", "progress") and value not in (None, "", {})
     ]
+    if job is not None and job.progress is not None:
+        value, note, at = job.progress
+        rows.append(("PROGRESS", " ".join(filter(None, (f"{value:g}", _line(note), f"({age(now - at)} ago)")))))
     for entry in job.history if job else ():
         error = entry.error.partition("\n")[0][:60]
         rows.append((f"{age(now - entry.at)} ago", " ".join(filter(None, (entry.status, f"on {entry.worker}", error)))))
