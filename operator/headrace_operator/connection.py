@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from headrace.errors import AccessDenied, HeadraceError, InvalidInput, StoreFull, StoreUnavailable, UnsupportedServer
 from headrace.redis.urls import server_name
+from headrace.server_facts import findings, unsafe
 from headrace.stores import Store, open_store
 from headrace_operator.api.names import QueueKey
 from headrace_operator.api.queue_spec import REDIS_SCHEMES, QueueSpec
@@ -23,6 +24,7 @@ from headrace_operator.secret_keys import SecretKey, Secrets
 
 DEFAULT_SECRET = "headrace-redis"  # noqa: S105  the name of a Secret
 DEFAULT_KEY = "url"
+SAFE_SECONDS, UNSAFE_SECONDS = 60.0, 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +43,14 @@ class Connected:
 
 @dataclass(slots=True)
 class _Pool:
-    """One URL: its store, whether it has answered, and the finding of the last failure."""
+    """One URL: its store, whether it has answered, the finding of the last failure, and what endangers jobs there."""
 
     store: Store
     breaker: Breaker
     proven: bool = False
     failure: ConnectionProblem | None = None
+    unsafe: tuple[str, ...] | None = None
+    inspected_at: float = float("-inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +118,23 @@ class Connections:
             if pool.store is store and pool.proven:
                 pool.proven, pool.failure = False, problem
                 pool.breaker.failed()
+
+    async def unsafe(self, store: Store) -> tuple[str, ...] | None:
+        """Return what of the servers endangers jobs, a sentence each; None if they do not tell.
+
+        They are asked every 60 s, and every 10 s while something does.
+        """
+        pool = next((pool for pool in self._pools.values() if pool.store is store), None)
+        if pool is None:
+            return None
+        pause = UNSAFE_SECONDS if pool.unsafe else SAFE_SECONDS
+        if self._clock() - pool.inspected_at >= pause:
+            pool.inspected_at = self._clock()
+            try:
+                pool.unsafe = tuple(map(str, unsafe(findings(await store.facts()))))
+            except HeadraceError:  # whether the connection works is found out by others
+                pool.unsafe = None
+        return pool.unsafe
 
     def doubt(self, queue: QueueObject) -> None:
         """Say that the connection of ``queue`` is of no use now: a correction of its Secret is noticed in seconds."""

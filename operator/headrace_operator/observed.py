@@ -124,7 +124,8 @@ class Backend:
     ``parked``: jobs whose type no worker knew, by version, then by type; of some partitions only if it is many.
     ``owner_alive``: whether the Queue that the topology names as its owner exists (None: not looked up).
     ``secret``: name and key of the Secret that the URL comes from, None if ``url`` may be shown. ``instead_of``: why it
-    is an earlier connection, and not the one that the spec leads to now.
+    is an earlier connection, and not the one that the spec leads to now. ``unsafe``: what of the server endangers jobs,
+    a sentence each (None: not known).
     """
 
     endpoint: str
@@ -136,6 +137,7 @@ class Backend:
     secret: tuple[str, str] | None = None
     url: str | None = None
     instead_of: ConnectionProblem | None = None
+    unsafe: tuple[str, ...] | None = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ class Reason(StrEnum):
     SCALED_TO_ZERO = "ScaledToZero"
     NOT_DRAINING = "NotDraining"
     NO_DATA_LOSS = "NoDataLoss"
+    SAFE = "Safe"
     ACKNOWLEDGED = "Acknowledged"
     NOT_PAUSED = "NotPaused"
     # under way
@@ -41,6 +42,7 @@ class Reason(StrEnum):
     ACCESS_DENIED = "AccessDenied"
     UNSUPPORTED_SERVER = "UnsupportedServer"
     STORE_FULL = "StoreFull"
+    UNSAFE_REDIS = "UnsafeRedis"
     BACKEND_CHANGED = "BackendChanged"
     TOPOLOGY_UNREADABLE = "TopologyUnreadable"
     TOPOLOGY_LOST = "TopologyLost"

@@ -212,7 +212,7 @@ def _events(decision: Plan, failure: Finding | None) -> Iterator[Event]:
         draining = None  # told by what is parked
     findings = (
         *(decision.stalled, decision.connection, decision.doubt, failure, decision.topology, decision.workers),
-        *(draining, decision.parked, decision.advice, decision.unscaled),
+        *(draining, decision.parked, decision.advice, decision.unscaled, decision.unsafe),
         None if decision.health is None else decision.health.finding,
     )
     for finding in dict.fromkeys(finding for finding in findings if finding is not None):

@@ -76,6 +76,7 @@ class RedisView:
             connected.secret,
             connected.url,
             connected.instead_of,
+            await self._connections.unsafe(connected.store),
         )
 
     async def _alive(self, theirs: Mapping[str, str], ours: Mapping[str, str]) -> bool | None:

@@ -174,6 +174,11 @@ def _redis_conditions(observed: Observed, plan: Plan) -> Iterator[Draft]:
     backend = observed.backend
     endpoint = backend.endpoint if isinstance(backend, Backend) else ""
     yield _condition("ConnectionReady", plan.connection or plan.doubt, Finding(Reason.CONNECTED, f"{endpoint} answers"))
+    known = isinstance(backend, Backend) and backend.unsafe is not None
+    if plan.unsafe is None and not known:
+        yield ("UnsafeRedis", "Unknown", Finding(Reason.CONNECTION_NOT_READY, "its settings are not known"))
+    else:
+        yield _condition("UnsafeRedis", plan.unsafe, Finding(Reason.SAFE, "nothing endangers jobs there"), bad="True")
     if plan.connection is not None:
         unknown = Finding(Reason.CONNECTION_NOT_READY, "the Redis of the queue cannot be read")
         yield ("TopologyApplied", "Unknown", unknown)

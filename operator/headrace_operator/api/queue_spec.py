@@ -44,6 +44,11 @@ class Connection(ApiModel):
         None,
         description="Secret with the Redis URL. Workers get it as a mounted file. Takes URLs with credentials.",
     )
+    strict: bool = Field(
+        False,
+        description="Refuse a Redis whose settings endanger jobs: an eviction policy, no persistence. Without it the "
+        "condition UnsafeRedis only tells.",
+    )
     url: Annotated[str, StringConstraints(min_length=1, max_length=2048, pattern=URL_PATTERN)] | None = Field(
         None,
         description="Redis URL without credentials, such as redis://redis.default.svc:6379/0; a Redis Cluster "

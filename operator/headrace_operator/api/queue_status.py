@@ -68,8 +68,8 @@ class QueueStatus(StatusModel):
     )
     conditions: Annotated[list[Condition], Field(max_length=32)] = Field(
         default=[],
-        description="Ready, Reconciling, Stalled, ConnectionReady, TopologyApplied, Paused, WorkersAvailable, "
-        "ScalingActive, Draining, DataLoss.",
+        description="Ready, Reconciling, Stalled, ConnectionReady, UnsafeRedis, TopologyApplied, Paused, "
+        "WorkersAvailable, ScalingActive, Draining, DataLoss.",
         json_schema_extra=list_map("type"),
     )
     active_version: int | None = Field(None, description="Version that new jobs go to.")

@@ -18,7 +18,7 @@ class Plan:
     knows. ``health``: how the workers are (None: the operator runs none). ``unscaled``: why their replicas are not set.
     ``advice``: what nothing fails of now, and somebody should know.
 
-    ``doubt``: why the connection that is used is an earlier one.
+    ``doubt``: why the connection that is used is an earlier one. ``unsafe``: what of Redis endangers jobs.
 
     ``look_ms``: when to look again although nothing changed (None: at the ordinary interval).
     """
@@ -26,6 +26,7 @@ class Plan:
     steps: tuple[Step, ...] = ()
     connection: Finding | None = None
     doubt: Finding | None = None
+    unsafe: Finding | None = None
     topology: Finding | None = None
     workers: Finding | None = None
     draining: Finding | None = None

@@ -18,6 +18,7 @@ from headrace_operator.planning.drain import drain, next_look_ms
 from headrace_operator.planning.parked import parked
 from headrace_operator.planning.promotion import promotion, spec_refused
 from headrace_operator.planning.restore import difference, restored
+from headrace_operator.planning.safety import unsafe_redis
 from headrace_operator.planning.stop import stop_event
 from headrace_operator.planning.versions import failed_versions, keep_versions
 from headrace_operator.planning.worker_health import worker_health
@@ -37,10 +38,12 @@ def plan(observed: Observed) -> Plan:
     if observed.queue.deleted_at is not None:
         return replace(deletion(observed), doubt=doubt)
     decided, health = _decide(observed), worker_health(observed)
+    dangers = unsafe_redis(observed)
     looks = [look for look in (decided.look_ms, health.look_ms if health else None) if look is not None]
     return replace(
         decided,
         doubt=doubt,
+        unsafe=dangers,
         stalled=decided.stalled or (doubt if instead_of is not None and instead_of.stalled else None),
         health=health,
         unscaled=not_scaled(observed),
@@ -60,6 +63,8 @@ def _decide(observed: Observed) -> Plan:
     if isinstance(backend, ConnectionProblem):
         return Plan(connection=backend.finding, stalled=backend.finding if backend.stalled else None)
     case = Case(observed, queue.spec, backend)
+    if queue.spec.connection is not None and queue.spec.connection.strict and (refused := unsafe_redis(observed)):
+        return Plan(connection=refused, stalled=refused)
     if refused := backend_refused(case):
         return Plan(connection=refused, stalled=refused)
     topology = backend.topology

@@ -176,6 +176,32 @@ def test_an_outage_freezes_the_queue_and_ends_by_itself(queues: Queues, own_redi
     assert queues.condition("mail", "DataLoss")["status"] == "False"
 
 
+def test_QD7_an_unsafe_redis_is_told_and_refused_where_that_is_asked_for(
+    queues: Queues, own_redis: RedisServer
+) -> None:
+    name = queues.queue_name("mail")
+    with own_redis.client() as server:
+        server.config_set("maxmemory", "100mb")
+        server.config_set("maxmemory-policy", "allkeys-lru")
+        queues.apply("mail", connection={"url": own_redis.url})
+        queues.wait("mail")
+        told = queues.wait("mail", "UnsafeRedis", "True", "UnsafeRedis")
+        assert "maxmemory-policy is allkeys-lru" in told["message"]
+        assert "it saves nothing, so a restart loses all jobs" in told["message"]
+        queues.cluster.wait_for(lambda: "UnsafeRedis" in queues.events("mail"), what="event UnsafeRedis")
+
+        queues.patch("mail", version=2, connection={"url": own_redis.url, "strict": True})
+        queues.wait("mail", "ConnectionReady", "False", "UnsafeRedis")
+        queues.wait("mail", "Stalled", "True", "UnsafeRedis")
+        assert jobs.known_topology(own_redis.url, name).active == 1
+
+        server.config_set("maxmemory-policy", "noeviction")
+        server.config_set("appendonly", "yes")
+        queues.wait("mail", "UnsafeRedis", "False", "Safe", deadline=90)
+        queues.wait("mail", deadline=90)
+        assert jobs.known_topology(own_redis.url, name).active == 2
+
+
 def test_a_missing_secret_is_told_and_recovers_by_itself(queues: Queues, redis: RedisServer) -> None:
     queues.apply("mail")
     problem = queues.wait("mail", "Stalled", "True", "SecretMissing")

@@ -37,6 +37,7 @@ def test_a_queue_that_is_well_says_so() -> None:
         "Reconciling": ("False", "Settled"),
         "Stalled": ("False", "Settled"),
         "ConnectionReady": ("True", "Connected"),
+        "UnsafeRedis": ("False", "Safe"),
         "TopologyApplied": ("True", "Applied"),
         "Paused": ("False", "NotPaused"),
         "Draining": ("False", "NotDraining"),
