@@ -11,13 +11,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from headrace.errors import NotDrained
+from headrace.errors import HeadraceError, NotDrained
 from headrace.lifecycle import complete
 from headrace.stores.base import Store
 from headrace.stores.memory import MemoryStore
 from headrace.stores.redis import RedisStore
 from headrace.topology import Topology
-from tests.conformance.steps import QUEUE, ref
+from tests.conformance.steps import QUEUE, no_pause, ref
 from tests.services.redis_setups import SETUPS, RedisSetups
 
 Advance = Callable[[int], Awaitable[None]]
@@ -51,7 +51,24 @@ def clock() -> ManualClock:
 async def store(backend: str, clock: ManualClock, prefix: str, redis_setups: RedisSetups) -> AsyncIterator[Store]:
     opened: Store = MemoryStore(clock) if backend == "memory" else RedisStore(redis_setups.url(backend), prefix=prefix)
     yield opened
-    await opened.close()
+    try:
+        await sound(opened)
+    finally:
+        await opened.close()
+
+
+async def sound(store: Store) -> None:
+    """Whatever a test did: each job that it left is in one place, and each entry of an index has its job."""
+    try:
+        topology = await store.read_topology(QUEUE)
+    except HeadraceError:  # the test damaged it
+        return
+    for version in topology.versions if topology else ():
+        for at in topology.refs(version)[:8] if topology else ():
+            audit = await store.audit_partition(at, repair=False, pause=no_pause)
+            assert audit.proven
+            if not any(each.kind == "parked under another type" for each in audit.leftovers):  # as some tests do
+                assert list(audit.leftovers) == []
 
 
 @pytest.fixture

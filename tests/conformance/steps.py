@@ -87,6 +87,10 @@ def ids(claim: Claim) -> list[str]:
     return [opened(job).id for job in claim.jobs]
 
 
+async def no_pause() -> None:
+    """An audit need not spare the store of a test."""
+
+
 class Worker:
     """Claims under one name, each call with a sequence number of its own."""
 

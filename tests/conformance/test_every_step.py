@@ -26,6 +26,7 @@ from tests.conformance.steps import (
     ids,
     key,
     new,
+    no_pause,
     ref,
     releases,
     settled,
@@ -67,6 +68,8 @@ async def life_of_jobs(store: Store, at: PartitionRef) -> None:
     assert sorted(again.jobs) == sorted(claim.jobs)
     leases = dict(zip(("done", "failed", "released", "parked", "buried", "lost"), settled(claim), strict=True))
     assert await store.renew(at, list(leases.values()), LONG_MS) == []
+    audit = await store.audit_partition(at, repair=True, pause=no_pause)
+    assert (audit.records, list(audit.leftovers), audit.proven) == (7, [], True)
     assert [each and each.state for each in (await store.statuses(at, [job.key[1:] for job in jobs])).live] == [
         "leased"
     ] * 6

@@ -28,7 +28,7 @@ LAYERS = (
     ("stores",),
     ("job_spec", "finished", "lifecycle", "migration", "statistics", "rotation", "connection", "drift"),
     ("inquiry", "waiting", "pending", "placement", "producer"),
-    ("sync_producer", "dead_letters", "parked_jobs", "deletion"),
+    ("sync_producer", "dead_letters", "parked_jobs", "deletion", "audit"),
     ("leadership", "maintenance"),
     ("worker", "telemetry"),
     ("testing",),

@@ -17,9 +17,11 @@ SCRIPTS = [*SCRIPT_KEYS, *QUEUE_SCRIPT_KEYS]
 LIST_OF_KEYS = re.compile(r"for \w+, (\w+) in ipairs\(\{([\w, ]+)\}\)")
 MAP_OF_KEYS = re.compile(r"local (\w+) = \{\['0'\] = (\w+), \['1'\] = (\w+), \['2'\] = (\w+)\}")
 TABLE_OF_KEYS = re.compile(r"local (\w+) = \{([\w, ]+)\}")
+MAP_OF_NAMES = re.compile(r"local (\w+) = \{((?:\w+ = [A-Z0-9]+(?:, )?)+)\}")
 MAP_LOOP = re.compile(r"for \w+, (\w+) in pairs\(\{\['0'\] = (\w+), \['1'\] = (\w+), \['2'\] = (\w+)\}\)")
 SEVERAL_KEYS = {"EXISTS", "UNLINK"}
 NO_KEYS = {"TIME"}
+PAGED = ("audit_",)
 
 
 def code_of(name: str) -> str:
@@ -46,6 +48,10 @@ def names_of_keys(code: str) -> dict[str, set[int]]:
     for found in (*MAP_OF_KEYS.findall(code), *MAP_LOOP.findall(code)):
         if all(part in names for part in found[1:]):
             names[found[0]] = set().union(*(names[part] for part in found[1:]))
+    for variable, pairs in MAP_OF_NAMES.findall(code):
+        parts = [pair.rpartition(" = ")[2] for pair in pairs.split(", ")]
+        if all(part in names for part in parts):
+            names[variable] = set().union(*(names[part] for part in parts))
     return names
 
 
@@ -104,7 +110,11 @@ def test_QE1_QE5_scripts_touch_declared_keys_only(name: str) -> None:
             assert max(positions) <= hinted, f"{command} {argument}: beyond the declared keys"
             used |= positions
     assert used <= set(range(1, hinted + 1))
-    assert not re.search(r"\b(KEYS|SCAN|HSCAN|ZSCAN|SSCAN|SMEMBERS|FLUSHALL|EVAL)'", code)
+    assert not re.search(r"\b(KEYS|SCAN|SSCAN|SMEMBERS|FLUSHALL|EVAL)'", code)
+    # With a cursor and a COUNT they are pages; but only where somebody has asked to look at everything.
+    pages = re.findall(r"'([HZ]SCAN)', [\w\[\]()]+, ARGV\[\d\], 'COUNT', ARGV\[\d\]\)", code)
+    assert len(pages) == len(re.findall(r"'[HZ]SCAN'", code))
+    assert not pages or name.startswith(PAGED)
 
 
 @pytest.mark.parametrize("name", SCRIPT_KEYS)
@@ -123,6 +133,16 @@ def test_P3_partitions_of_one_queue_lie_in_different_slots() -> None:
 @pytest.mark.parametrize("name", QUEUE_SCRIPT_KEYS)
 def test_QE1_queue_scripts_stay_in_one_slot(name: str) -> None:
     assert len({key_slot(key) for key in Keys("headrace").of_queue_script(name, "emails")}) == 1
+
+
+@pytest.mark.parametrize("name", SCRIPT_KEYS)
+def test_J10_what_changes_a_list_is_counted_for_those_who_read_it_page_by_page(name: str) -> None:
+    """See lua/lib/anchors.lua. What a claim puts back stands where it stood."""
+    code = code_of(name)
+    if "'LPOP'" in code:
+        assert "'took'" in code
+    if re.search(r"'(LPUSH|RPOP|LREM|LSET|LINSERT|LTRIM)'", code) and name != "claim":
+        assert "'shifts'" in code
 
 
 def test_QE5_every_script_documents_its_keys() -> None:

@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 
 from headrace.cli import dead, job, leader, queue, topology, types, worker
 from headrace.cli.acl import acl
+from headrace.cli.audit import audit_queue
 from headrace.cli.check import check
 from headrace.cli.output import Exit
 from headrace.cli.status import status
@@ -53,6 +54,7 @@ app.add_typer(dead.app, name="dead")
 app.add_typer(types.app, name="type")
 app.add_typer(leader.app, name="leader")
 app.command("status")(status)
+app.command("audit")(audit_queue)
 app.command("acl")(acl)
 app.command("check")(check)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from typing import Any
 
 from redis.exceptions import ResponseError
@@ -25,6 +25,8 @@ from headrace.server_facts import ServerFacts
 
 SILENCE_SECONDS = 30.0
 """A subscription looks up from its socket at least this often."""
+SCANNED_KEYS = 1000
+"""Keys that one SCAN visits: about a millisecond."""
 
 __all__ = ["Argument", "Command", "RedisClient"]
 
@@ -129,6 +131,15 @@ class RedisClient:
     def command(self, *command: Argument) -> asyncio.Future[Any]:
         """Run one plain command; await the result."""
         return self.send(command, None)
+
+    async def scan(self, pattern: bytes) -> AsyncIterator[list[bytes]]:
+        """Yield the names of all keys that match, page by page. It visits every key of the server."""
+        cursor = b"0"
+        while True:
+            cursor, names = await self.command("SCAN", cursor, "MATCH", pattern, "COUNT", SCANNED_KEYS)
+            yield names
+            if cursor == b"0":
+                return
 
     async def blocking(self, seconds: float, *command: Argument) -> Any:
         """Run a command that may block for ``seconds`` on a connection of its own."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from typing import Any
 from urllib.parse import urlunsplit
@@ -92,6 +92,13 @@ class ClusterClient:
     async def command(self, *command: Argument) -> Any:
         """Run one plain command on the node that has its key, the first argument."""
         return await self._send(command[1], command, None)
+
+    async def scan(self, pattern: bytes) -> AsyncIterator[list[bytes]]:
+        """Yield the names of all keys that match, page by page, of every master."""
+        await self._read_slots()
+        for address in dict.fromkeys(self._slots):
+            async for names in self._node(address).scan(pattern):
+                yield names
 
     async def blocking(self, seconds: float, *command: Argument) -> Any:
         """Run a command that may block for ``seconds``, on a connection of its own."""

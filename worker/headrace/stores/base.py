@@ -35,6 +35,7 @@ from headrace.stores.bounds import (
     check_limit,
     check_page,
 )
+from headrace.stores.protocols.auditing import AuditSteps, Leftover, LeftoverKind, PartitionAudit, Pause
 from headrace.stores.protocols.dead_letters import DeadLetter, DeadLetterSteps, FoundDead
 from headrace.stores.protocols.deletion import DeletionSteps
 from headrace.stores.protocols.finished import (
@@ -94,13 +95,17 @@ __all__ = [
     "FoundFinished",
     "Glance",
     "Growth",
+    "Leftover",
+    "LeftoverKind",
     "Live",
     "LiveState",
     "Lost",
     "Moved",
     "Nap",
     "NewJob",
+    "PartitionAudit",
     "PartitionState",
+    "Pause",
     "Release",
     "Replicas",
     "Report",
@@ -125,6 +130,7 @@ __all__ = [
 class Store(
     TopologySteps,
     DeletionSteps,
+    AuditSteps,
     ProducingSteps,
     WorkingSteps,
     ParkingSteps,

@@ -87,6 +87,10 @@ class QueueHints:
             self.alarm_at, self.alarm_worker = 0, ""
             self.rearm = self._head() is not None
 
+    def knows(self, ref: PartitionRef) -> bool:
+        """Whether the partition is hinted at, or will be."""
+        return ref in self.hot or ref in self.due
+
     @property
     def quiet(self) -> bool:
         """Whether no partition is known to be worth a claim."""

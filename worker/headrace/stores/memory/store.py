@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from headrace.stores.memory.auditing import MemoryAuditing
 from headrace.stores.memory.dead_letters import MemoryDeadLetters
 from headrace.stores.memory.deletion import MemoryDeletion
 from headrace.stores.memory.finished import MemoryFinished
@@ -22,6 +23,7 @@ from headrace.stores.memory.working import MemoryWorking
 class MemoryStore(
     MemoryTopology,
     MemoryDeletion,
+    MemoryAuditing,
     MemoryProducing,
     MemoryWorking,
     MemoryParking,

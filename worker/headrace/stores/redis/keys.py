@@ -7,6 +7,7 @@ belongs to one partition. In the Cluster form every script stays within one part
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from headrace.topology import PartitionRef
@@ -73,12 +74,36 @@ SCRIPT_KEYS: Final[dict[str, tuple[str, ...]]] = {
     "survey": COUNTED,
     "remove": PARTITION_KEYS,
     "discard": ("meta", "jobs", "moving", "arrived", "dead", "seen"),
+    "audit_sizes": (
+        "meta", "r0", "r1", "r2", "scheduled", "retry", "leased", "lease", "jobs", "mut", "park", "moving", "arrived",
+        "dead", "letters", "suspects", "alone",
+    ),
+    "audit_list": (
+        "meta", "r0", "r1", "r2", "suspects", "alone", "scheduled", "retry", "leased", "jobs", "park", "moving",
+    ),
+    "audit_index": (
+        "scheduled", "retry", "leased", "lease", "jobs", "mut", "park", "moving", "dead", "letters",
+    ),
+    "audit_records": ("scheduled", "retry", "leased", "jobs", "park", "moving"),
+    "audit_confirm": (
+        "meta", "r0", "r1", "r2", "suspects", "alone", "scheduled", "retry", "leased", "lease", "jobs", "mut", "park",
+        "moving", "dead", "letters",
+    ),
+    "repair": (
+        "meta", "r0", "r1", "r2", "scheduled", "retry", "leased", "lease", "jobs", "mut", "park", "moving", "dead",
+        "letters",
+    ),
+    "repair_list": (
+        "meta", "r0", "r1", "r2", "suspects", "alone", "scheduled", "retry", "leased", "jobs", "park", "moving",
+    ),
     "sleep": ("meta", "r0", "r1", "r2", "suspects", "alone", "scheduled", "retry", "leased", "moving", "arrived"),
 }  # fmt: skip
 """Partition keys of each script, in the order of its KEYS."""
 
 WAKES: Final = "wakes"
-HINTED: Final = ("ack", "fail", "release", "recover", "promote_due", "install", "fence")
+HINTED: Final = (
+    "ack", "fail", "release", "recover", "promote_due", "install", "fence", "audit_sizes", "audit_confirm", "repair",
+)  # fmt: skip
 HINT_KEYS: Final[dict[str, tuple[str, ...]]] = {
     "enqueue": ("hot", "due", WAKES),
     "claim": ("hot", "due", "alarm"),
@@ -108,6 +133,7 @@ QUEUE_SCRIPT_KEYS: Final[dict[str, tuple[str, ...]]] = {
     "hint": ("hot", "due"),
     "claimed": ("hot", "due", "alarm"),
     "forget": ("hot", "due", "parked"),
+    "forget_stray": ("hot", "due", "parked", "topology"),
     "read_stats": ("stats",),
     "write_stats": ("stats", "topology"),
     "count_work": ("stats", "topology"),
@@ -146,6 +172,21 @@ class Keys:
     def partition(self, ref: PartitionRef, name: str) -> bytes:
         """Return the partition's key ``name``, e.g. ``{headrace:emails:1:0}:jobs``."""
         return f"{{{self._prefix}:{ref.queue}:{ref.version}:{ref.partition}}}:{name}".encode()
+
+    def patterns(self, queue: str) -> tuple[bytes, bytes]:
+        """Return glob patterns that match the keys of a queue, and those of its partitions."""
+        prefix = re.sub(r"([\\*?\[\]^-])", r"\\\1", self._prefix)
+        return f"{{{prefix}:{queue}}}:*".encode(), f"{{{prefix}:{queue}:*".encode()
+
+    def whose(self, queue: str, key: bytes) -> PartitionRef | bool:
+        """Return the partition that a key of the queue belongs to, or whether it is one of the queue's own."""
+        tag, _, name = key.decode(errors="replace").partition("}:")
+        if tag == f"{{{self._prefix}:{queue}":
+            return name in QUEUE_KEYS
+        parts = tag.removeprefix(f"{{{self._prefix}:{queue}:").split(":")
+        if name in PARTITION_KEYS and len(parts) == 2 and all(part.isdigit() for part in parts):
+            return PartitionRef(queue, int(parts[0]), int(parts[1]))
+        return False
 
     def of_script(self, script: str, ref: PartitionRef) -> tuple[bytes, ...]:
         """Return the KEYS of a partition script."""

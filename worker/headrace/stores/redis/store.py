@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from headrace.stores.redis.auditing import RedisAuditing
 from headrace.stores.redis.dead_letters import RedisDeadLetters
 from headrace.stores.redis.deletion import RedisDeletion
 from headrace.stores.redis.finished import RedisFinished
@@ -22,6 +23,7 @@ from headrace.stores.redis.working import RedisWorking
 class RedisStore(
     RedisTopology,
     RedisDeletion,
+    RedisAuditing,
     RedisProducing,
     RedisWorking,
     RedisParking,

@@ -113,6 +113,12 @@ class Contents:
         )
 
     @property
+    def unhinted(self) -> bool:
+        """Whether it needs a worker, now or later, so that there must be a hint."""
+        waits = bool(self._scheduled or self._retry or self._leases)
+        return self.state in ("active", "draining") and (waits or (bool(self.ready) and not self._limiter.limits.hold))
+
+    @property
     def growth(self) -> Growth:
         """What has been counted since the partition exists."""
         return Growth(self._enqueued, self._arrived, self._expired, self._dead_dropped)

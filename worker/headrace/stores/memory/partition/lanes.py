@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
+from itertools import chain
 
 
 class Lanes:
@@ -13,6 +15,13 @@ class Lanes:
 
     def __len__(self) -> int:
         return sum(len(lane) for lane in self._lanes.values())
+
+    def __iter__(self) -> Iterator[bytes]:
+        return chain.from_iterable(self._lanes.values())
+
+    def remove(self, key: bytes) -> None:
+        """Take a key out of its lane, wherever in it."""
+        self._lanes[key[:1]].remove(key)
 
     def heads(self) -> list[bytes]:
         """Return the first key of each lane that has one."""

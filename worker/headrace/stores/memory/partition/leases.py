@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterator
 from typing import NamedTuple
 
 
@@ -23,6 +24,13 @@ class Leases:
 
     def __len__(self) -> int:
         return len(self._leases)
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self._leases)
+
+    def remove(self, key: bytes) -> None:
+        """End a lease, whoever holds it."""
+        del self._leases[key]
 
     def holds(self, key: bytes, token: bytes) -> bool:
         """Whether the job is leased under this token."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import bisect
+from collections.abc import Iterator
+from itertools import chain
 
 
 class Parked:
@@ -14,9 +16,20 @@ class Parked:
     def __len__(self) -> int:
         return sum(len(keys) for keys in self._types.values())
 
+    def __iter__(self) -> Iterator[bytes]:
+        return chain.from_iterable(self._types.values())
+
     def holds(self, key: bytes) -> bool:
         """Whether a job waits for its type."""
         return any(key in keys for keys in self._types.values())
+
+    def remove(self, key: bytes) -> None:
+        """Take a job out, whatever it waits for."""
+        for kind, keys in list(self._types.items()):
+            if key in keys:
+                keys.remove(key)
+                if not keys:
+                    del self._types[kind]
 
     def add(self, kind: str, key: bytes) -> None:
         """Let a job wait for its type."""

@@ -5,6 +5,7 @@ The rules are those of the scripts in ``headrace/stores/redis/lua``; the conform
 
 from __future__ import annotations
 
+from headrace.stores.memory.partition.auditing import AuditingRules
 from headrace.stores.memory.partition.claiming import ClaimingRules
 from headrace.stores.memory.partition.housekeeping import HousekeepingRules
 from headrace.stores.memory.partition.inquiry import InquiryRules
@@ -26,5 +27,6 @@ class Partition(
     MovingRules,
     SleepingRules,
     InquiryRules,
+    AuditingRules,
 ):
     """A partition that exists. What it holds is in `headrace.stores.memory.partition.contents`."""

@@ -30,6 +30,11 @@ class Waiting:
         """Remove the key that is due first, whenever that is."""
         return heapq.heappop(self._heap) if self._heap else None
 
+    def remove(self, key: bytes) -> None:
+        """Take a key out, whatever its time."""
+        self._heap = [each for each in self._heap if each[1] != key]
+        heapq.heapify(self._heap)
+
     def take_due(self, now: int, limit: int) -> list[bytes]:
         """Remove at most ``limit`` keys that are due, earliest first."""
         keys: list[bytes] = []

@@ -42,7 +42,7 @@ local TOKEN = WORKER .. ':' .. ARGV[3]
 --@include keep_finished
 
 local meta = redis.call('HMGET', META, 's', 't', 'done', 'crash', 'hold', 'rate', 'cap', 'tokens', 'at', 'room', 'roomt',
-  'only', 'ft')
+  'only', 'ft', 'took')
 if HOT then redis.call('ZREM', HOT, LABEL) end
 if meta[1] ~= 'A' and meta[1] ~= 'D' then
   if DUE then redis.call('ZREM', DUE, LABEL) end
@@ -121,7 +121,7 @@ if #keys > 0 then
 end
 if finished + recovered + promoted + #keys > 0 then
   redis.call('HSET', META, 't', now, 'done', tonumber(meta[3] or 0) + finished, 'ft',
-    math.max(fencing_token, meta[13] or 0))
+    math.max(fencing_token, meta[13] or 0), 'took', tonumber(meta[14] or 0) + #keys)
 end
 
 local more, due, following, alarm_ms = 0, -1, '', -1

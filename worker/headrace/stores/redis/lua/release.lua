@@ -25,7 +25,7 @@ local now = server_now(meta[1])
 local facts = redis.call('EXISTS', MUT) == 1 and redis.call('HMGET', MUT, unpack(ids)) or {}
 redis.call('ZREM', LEASED, unpack(keys))
 redis.call('HDEL', LEASE, unpack(ids))
-local woke, earliest = 0, -1
+local woke, earliest, heads = 0, -1, 0
 for n = #ids, 1, -1 do -- backwards, so that the first of the batch is the first of its lane
   local id, i = ids[n], positions[n]
   local delay, note = batch[i + 2], batch[i + 3]
@@ -41,12 +41,14 @@ for n = #ids, 1, -1 do -- backwards, so that the first of the batch is the first
     if earliest < 0 or now + delay < earliest then earliest = now + delay end
   elseif suspicion > 0 then
     redis.call('LPUSH', WAITING[suspicion], keys[n])
-    woke = 1
-  elseif redis.call('LPUSH', LANES[string.sub(keys[n], 1, 1)], id) == 1 then
-    woke = 1
+    woke, heads = 1, heads + 1
+  else
+    if redis.call('LPUSH', LANES[string.sub(keys[n], 1, 1)], id) == 1 then woke = 1 end
+    heads = heads + 1
   end
 end
 redis.call('HSET', META, 't', now)
+if heads > 0 then redis.call('HINCRBY', META, 'shifts', 1) end -- see lib/anchors.lua
 if woke == 1 then hint_ready(now) end
 if earliest >= 0 then hint_due(earliest) end
 if reopen(#ids) == 1 then woke = 1 end

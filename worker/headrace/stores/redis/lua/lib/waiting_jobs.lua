@@ -1,10 +1,12 @@
 -- take_waiting(full, take): takes jobs that wait out of their indexes, one after the other, until full() is true or none
 -- is left, and calls take(id, place, at ms, type, lane) for each.
 local function take_waiting(full, take)
+  local popped = 0 -- see lib/anchors.lua
   for n, list in ipairs({ALONE, SUSPECTS}) do
     while not full() do
       local key = redis.call('LPOP', list)
       if not key then break end
+      popped = popped + 1
       take(string.sub(key, 2), n == 1 and 'alone' or 'suspect', 0, '', string.sub(key, 1, 1))
     end
   end
@@ -12,9 +14,11 @@ local function take_waiting(full, take)
     while not full() do
       local id = redis.call('LPOP', list)
       if not id then break end
+      popped = popped + 1
       take(id, 'ready', 0, '', tostring(n - 1))
     end
   end
+  if popped > 0 then redis.call('HINCRBY', META, 'took', popped) end
   for n, waiting in ipairs({RETRY, SCHEDULED}) do
     while not full() do
       local first = redis.call('ZPOPMIN', waiting)

@@ -1,0 +1,138 @@
+"""``headrace audit`` on a real server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import redis
+
+from headrace.cli.main import app
+from headrace.job_spec import JobSpec
+from headrace.lifecycle import promote
+from headrace.producer import Producer
+from headrace.stores import open_store
+from headrace.stores.base import Failure
+from headrace.topology import PartitionRef
+from tests.integration.terminal import at_a_terminal
+from tests.services.redis import RedisServers, flavours
+
+Run = Callable[..., tuple[int, str, str]]
+AT = PartitionRef("emails", 1, 0)
+
+
+@pytest.fixture
+def client(redis_servers: RedisServers) -> Iterator[redis.Redis]:
+    with redis.Redis.from_url(redis_servers.get(flavours()[0]).url, decode_responses=True) as client:
+        yield client
+
+
+@pytest.fixture
+def key(prefix: str) -> str:
+    return f"{{{prefix}:emails:1:0}}:"
+
+
+@pytest.fixture
+def run(
+    redis_servers: RedisServers, prefix: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Run:
+    url = redis_servers.get(flavours()[0]).url
+    monkeypatch.setenv("HEADRACE_REDIS_URL", url)
+    monkeypatch.setenv("HEADRACE_PREFIX", prefix)
+    asyncio.run(fill(url, prefix))
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            app(arguments)
+        captured = capsys.readouterr()
+        return int(ended.value.code or 0), captured.out, captured.err
+
+    return call
+
+
+async def fill(url: str, prefix: str) -> None:
+    store = open_store(url, prefix)
+    await promote(store, "emails", 1, 1)
+    producer = Producer(store)
+    await producer.enqueue("emails", "send", id="dead")
+    claim = await store.claim(AT, "w", 1, 1, 60_000)
+    await store.fail(AT, [Failure(claim.jobs[0].key, claim.token, None, "boom")])
+    await producer.enqueue_many("emails", [JobSpec("send", id=name, delay=3600) for name in "abc"])
+    await producer.enqueue("emails", "send", id="00000000-0000-4000-8000-000000000001")
+    await store.close()
+
+
+def leftovers(run: Run, *arguments: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(run("audit", "emails", "-o", "json", *arguments)[1])["leftovers"]
+    return found
+
+
+def test_J10_a_sound_queue_is_told_in_a_line(run: Run) -> None:
+    code, out, err = run("audit", "emails")
+    assert (code, out, err) == (0, "4 job(s) in 1 partition(s): 0 leftover(s), 0 repaired\n", "")
+    assert leftovers(run) == []
+
+
+def test_J10_leftovers_are_named_and_the_code_tells(run: Run, client: redis.Redis, key: str) -> None:
+    client.zrem(f"{key}scheduled", "1b")
+    client.hdel(f"{key}jobs", b"\x00" * 6 + b"\x40\x00\x80" + b"\x00" * 6 + b"\x01")
+    client.hdel(f"{key}letters", *client.hkeys(f"{key}letters"))
+    code, out, _ = run("audit", "emails")
+    assert code == 1
+    rows = {tuple(line.split("  ")[0:1]) + tuple(line.split()[-3:-1]) for line in out.splitlines()[1:4]}
+    assert rows == {("1:0", "jobs", "b"), ("1:0", "r1", "00000000-0000-4000-8000-000000000001"), *_dead(out)}
+    assert out.splitlines()[0].split() == ["PARTITION", "KIND", "KEY", "NAME", "REPAIRED"]
+    found = leftovers(run)
+    assert [each["kind"] for each in found] == ["index without record", "time without letter", "record without index"]
+    assert not any(each["repaired"] for each in found)
+
+
+def _dead(out: str) -> set[tuple[str, str, str]]:
+    line = next(line for line in out.splitlines() if "time without letter" in line)
+    assert line.split()[-2].startswith("dead@")
+    return {("1:0", "dead", line.split()[-2])}
+
+
+def test_J10_repair_asks_first_and_mends(run: Run, client: redis.Redis, key: str) -> None:
+    client.zrem(f"{key}scheduled", "1a", "1b")
+    code, out, err = run("audit", "emails", "--repair")
+    assert (code, out) == (1, "")
+    assert "2 record without index" in err
+    assert "this would repair 2 leftover(s); without a terminal give --yes" in err
+    assert len(leftovers(run)) == 2
+    code, out, err = run("audit", "emails", "--repair", "--yes")
+    assert code == 0
+    assert out.endswith("4 job(s) in 1 partition(s): 0 leftover(s), 2 repaired\n")
+    assert leftovers(run) == []
+    assert None not in (client.lpos(f"{key}r1", "a"), client.lpos(f"{key}r1", "b"))
+    code, out, _ = run("audit", "emails", "--repair")
+    assert code == 0  # there is nothing to ask about
+
+
+@pytest.mark.parametrize(("typed", "code"), [("y\n", 0), ("n\n", 2)])
+def test_J10_a_person_is_asked(run: Run, client: redis.Redis, key: str, typed: str, code: int) -> None:
+    client.zrem(f"{key}scheduled", "1a")
+    ended, shown = at_a_terminal(("audit", "emails", "--repair"), "[y/N]", typed)
+    assert "repair 1 leftover(s) of queue emails?" in shown
+    assert ended == code
+    assert len(leftovers(run)) == (0 if code == 0 else 1)
+
+
+def test_J10_scan_says_so_and_finds_what_nothing_points_to(run: Run, client: redis.Redis, key: str) -> None:
+    client.hset(key.replace("1:0", "9:4") + "jobs", "x", "x")
+    client.set(f"{key}notes", "x")
+    assert leftovers(run) == []
+    code, out, err = run("audit", "emails", "--scan")
+    assert code == 1
+    assert "looking through all keys of the server" in err
+    assert "unknown key" in out
+    assert "partition not listed" in out
+
+
+def test_J10_a_queue_that_is_not_there(run: Run) -> None:
+    code, _, err = run("audit", "other")
+    assert code == 1
+    assert "does not exist" in err

@@ -1,0 +1,203 @@
+"""Proves that every job of a queue is in exactly one place, and names - or mends - what a foreign hand has damaged.
+
+No step of Headrace leaves a job without an index, an index entry without a job, or one job in two indexes: each moves a
+job in one script, so a crash leaves the one state or the other. Whoever deletes or adds keys by hand, restores half a
+backup, or lets a server evict keys, can. An audit looks through a live queue in steps of a few milliseconds, partition
+by partition. What it reports was so at one moment, whatever happens beside it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from headrace.errors import InvalidInput, UnknownQueue
+from headrace.lifecycle import finish_promote
+from headrace.stores.base import Leftover, LeftoverKind, PartitionAudit, PartitionState, Pause, Store
+from headrace.topology import MAX_PARTITIONS, PartitionRef, Topology, check_queue_name
+
+DEFAULT_LOAD = 0.25
+SETTLING_SECONDS = 1.0
+"""After so long a state that contradicts the topology is not one that somebody is about to change."""
+OLDER_VERSIONS = 100
+"""Versions below the highest ever whose keys are looked for, although the topology no longer lists them."""
+
+
+class Place(NamedTuple):
+    """A leftover and where it is: ``version:partition``, or "" for the queue as a whole."""
+
+    label: str
+    leftover: Leftover
+
+
+@dataclass(slots=True)
+class QueueAudit:
+    """What was found in a queue.
+
+    ``records``: live jobs that were there. ``unproven``: partitions that changed too fast to be followed to the end;
+    look again, or pause the queue. ``leftovers`` that were mended say so.
+    """
+
+    queue: str
+    partitions: int = 0
+    records: int = 0
+    steps: int = 0
+    leftovers: list[Place] = field(default_factory=list)
+    unproven: list[str] = field(default_factory=list)
+
+    @property
+    def open(self) -> list[Place]:
+        """Leftovers that were not mended."""
+        return [each for each in self.leftovers if not each.leftover.repaired]
+
+
+async def audit(
+    store: Store,
+    queue: str,
+    *,
+    repair: bool = False,
+    scan: bool = False,
+    load: float = DEFAULT_LOAD,
+    progress: Callable[[PartitionRef, PartitionAudit], None] = lambda ref, audit: None,
+) -> QueueAudit:
+    """Look through a queue, all versions and partitions, hints, and keys of versions that are no more.
+
+    ``repair``: mend what is found, each in one step that looks again first; nothing that has a record is lost by it.
+    ``scan``: find keys that nothing points to by looking through all keys of the server, which takes as long as it has
+    keys. ``load``: share of the time in which it keeps the store busy, above 0 and at most 1. Raises UnknownQueue.
+    """
+    check_queue_name(queue)
+    topology = await store.read_topology(queue)
+    if topology is None:
+        raise UnknownQueue(queue)
+    found = QueueAudit(queue)
+    pause = _paced(load)
+    listed = {ref.label: ref for version in sorted(topology.versions) for ref in topology.refs(version)}
+    for ref in listed.values():
+        each = await store.audit_partition(ref, repair=repair, pause=pause)
+        found.partitions += 1
+        progress(ref, each)
+        _note(found, ref, each)
+        kind = _misplaced(topology, ref, each.state)
+        if kind and each.proven and await _stays(store, topology, ref, kind):
+            mend = repair and kind == "partition missing"
+            if mend:
+                await finish_promote(store, topology)
+            found.leftovers.append(Place(ref.label, Leftover(kind, "meta", ref.label.encode(), mend)))
+    await pause()
+    strays = {ref.label: ref for ref in await _hinted(store, topology, found, listed, repair=repair)}
+    strays |= {ref.label: ref for ref in await _older(store, topology, pause) if ref.label not in listed}
+    if scan:
+        refs, unknown = await store.stored_partitions(queue, pause)
+        strays |= {ref.label: ref for ref in refs if ref.label not in listed}
+        found.leftovers += [Place("", Leftover("unknown key", name)) for name in unknown]
+    for ref in strays.values():
+        await _stray(store, topology, found, ref, pause, repair=repair)
+    return found
+
+
+def _paced(load: float) -> Pause:
+    """Return a pause after which the store has been kept busy for at most ``load`` of the time since the last one."""
+    if not 0 < load <= 1:
+        raise InvalidInput("load", f"is {load}", "give a share of the time above 0 and at most 1")
+    began = time.monotonic()
+
+    async def pause() -> None:
+        nonlocal began
+        await asyncio.sleep((time.monotonic() - began) * (1 / load - 1))
+        began = time.monotonic()
+
+    return pause
+
+
+def _note(found: QueueAudit, ref: PartitionRef, audit: PartitionAudit) -> None:
+    found.records += audit.records
+    found.steps += audit.steps
+    found.leftovers += [Place(ref.label, leftover) for leftover in audit.leftovers]
+    if not audit.proven:
+        found.unproven.append(ref.label)
+
+
+def _misplaced(topology: Topology, ref: PartitionRef, state: PartitionState) -> LeftoverKind | None:
+    """Say what is wrong with the state of a listed partition, if the topology is still the stored one."""
+    if topology.deleting:
+        return None
+    match topology.versions[ref.version].state:
+        case "active":
+            if state == "absent":
+                return "partition missing"
+            return None if state == "active" else "partition superseded"
+        case "draining":
+            if state == "absent":
+                return "partition missing"
+            return "partition gone" if state == "tombstone" else None
+    return None
+
+
+async def _stays(store: Store, topology: Topology, ref: PartitionRef, kind: LeftoverKind) -> bool:
+    """Whether it stays so: a promoter between two steps, or whoever meets the partition next, may put it right."""
+    await asyncio.sleep(SETTLING_SECONDS)
+    (counts,) = await store.counts([ref])
+    return _misplaced(topology, ref, counts.state) == kind and await _still(store, topology)
+
+
+async def _still(store: Store, topology: Topology) -> bool:
+    """Whether the topology has not changed, so that what was seen since it was read contradicts it."""
+    current = await store.read_topology(topology.queue)
+    return current is not None and current.epoch == topology.epoch
+
+
+async def _hinted(
+    store: Store, topology: Topology, found: QueueAudit, listed: Mapping[str, PartitionRef], *, repair: bool
+) -> list[PartitionRef]:
+    """Note the hints of partitions that are not listed; return those partitions."""
+    refs = []
+    for label in await store.hinted_labels(topology.queue):
+        if label.decode(errors="replace") in listed:
+            continue
+        if (ref := _parsed(topology.queue, label)) is not None:
+            refs.append(ref)
+        if await _still(store, topology):
+            mended = repair and await store.forget_hints(topology.queue, label, topology.epoch)
+            found.leftovers.append(Place("", Leftover("hint without partition", "due", label, mended)))
+    return refs
+
+
+def _parsed(queue: str, label: bytes) -> PartitionRef | None:
+    version, separator, partition = label.partition(b":")
+    if separator and version.isdigit() and partition.isdigit():
+        return PartitionRef(queue, int(version), int(partition))
+    return None
+
+
+async def _older(store: Store, topology: Topology, pause: Pause) -> list[PartitionRef]:
+    """Return partitions that exist of versions which are not listed, and beyond the partitions of those which are."""
+    found = []
+    for version in range(max(1, topology.highest - OLDER_VERSIONS), topology.highest + 1):
+        first = topology.versions[version].partitions if version in topology.versions else 0
+        for number in range(first, MAX_PARTITIONS):
+            ref = PartitionRef(topology.queue, version, number)
+            (counts,) = await store.counts([ref])
+            await pause()
+            if counts.state == "absent" and not counts.nonempty():
+                break
+            found.append(ref)
+    return found
+
+
+async def _stray(
+    store: Store, topology: Topology, found: QueueAudit, ref: PartitionRef, pause: Pause, *, repair: bool
+) -> None:
+    """Look at a partition that is not listed: it may be a tombstone, and nothing else."""
+    each = await store.audit_partition(ref, repair=False, pause=pause)
+    (counts,) = await store.counts([ref])
+    empty = not (each.records or each.leftovers or counts.nonempty())
+    if (each.state in ("absent", "tombstone") and empty) or not await _still(store, topology):
+        return
+    holds = ", ".join(f"{number} {state}" for state, number in counts.nonempty().items())
+    mended = repair and empty and await store.delete_partition(ref, topology.incarnation)
+    kind: LeftoverKind = "partition not listed"
+    found.leftovers.append(Place(ref.label, Leftover(kind, holds or "meta", ref.label.encode(), mended)))

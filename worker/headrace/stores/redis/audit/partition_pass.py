@@ -1,0 +1,255 @@
+"""One look through a partition: its lists, its other indexes, its records, and where these do not agree.
+
+What a page of an index shows is true at that moment: an entry without a record, or a job in two indexes, is damage.
+That a record has no index takes more, for jobs move while the records are read: those that seem to have none are looked
+for in what came to the lists since, and a last step looks at all of it in one moment.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import AsyncIterator, Awaitable, Callable
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import msgpack
+
+from headrace.redis.client import Argument
+from headrace.stores.protocols.auditing import Leftover, LeftoverKind, Pause
+from headrace.stores.redis.access import pack
+from headrace.stores.redis.audit.list_sweep import LARGEST_PAGE, LISTS, PAGE_BYTES, SHORT, SMALLEST_PAGE, ListSweep
+
+SIZES = (
+    "jobs", "mut", "lease", "letters", *LISTS, "scheduled", "retry", "leased", "park", "moving", "arrived", "dead",
+)  # fmt: skip
+INDEXES = (*LISTS, "scheduled", "retry", "leased", "park", "moving")
+SWEPT = ("scheduled", "retry", "leased", "park", "moving", "lease", "mut", "dead", "letters")
+CONFIRMED = 200
+TRIES = 5
+"""Times that a list is begun anew because it was changed elsewhere than at its ends, or a last look is repeated."""
+
+HINT, DONE = "hint", "done"
+"""Instead of a script that mends a leftover: it takes a hint; it has been mended."""
+
+Run = Callable[..., Awaitable[Any]]
+Repair = tuple[str, tuple[Argument, ...]]
+
+
+class Found(NamedTuple):
+    """A leftover, and the script with its arguments that mends it; None if none does, or only a look that follows."""
+
+    leftover: Leftover
+    repair: Repair | None
+
+
+class PartitionPass:
+    """``run(script, *arguments)`` runs a script of the partition that ``label`` names."""
+
+    def __init__(self, label: str, run: Run, pause: Pause) -> None:
+        self._label = label
+        self._send = run
+        self._pause = pause
+        self._sweeps = [ListSweep(number) for number in range(1, len(LISTS) + 1)]
+        self._named: set[tuple[str, bytes]] = set()
+        self.found: list[Found] = []
+        self.sizes: dict[str, int] = {}
+        self.state = b"absent"
+        self.incarnation = 1
+        self.proven = True
+        self.steps = 0
+
+    async def look(self, *, repair: bool) -> None:
+        """Look at everything. ``repair``: make jobs that are in no index ready again, if nothing else was found."""
+        self.state, self.incarnation, unhinted, _, *sizes = await self._run("audit_sizes", self._label)
+        self.sizes = dict(zip(SIZES, sizes, strict=True))
+        if unhinted:
+            self._add("no hint", "due", self._label.encode(), (HINT, ()))
+        if self.sizes["jobs"] and self.state not in (b"A", b"D"):
+            await self._strand()
+        elif any(sizes):
+            await self._compare(repair=repair)
+
+    async def _compare(self, *, repair: bool) -> None:
+        for number in range(len(self._sweeps)):
+            await self._read(number)
+        for which in SWEPT:
+            # Letters are large; where every time has one, and there are no more of them, each has a time.
+            if self.sizes[which] and (which != "letters" or not self._letters_agree()):
+                await self._read_index(which)
+        await self._confirm(await self._unlisted(), repair=repair)
+        if not self._sizes_agree() and not self.found:
+            self._add("sizes differ", "jobs", b"", None)
+
+    def _sizes_agree(self) -> bool:
+        """Whether the sizes, which were read at one moment, are those of a sound partition."""
+        sizes = self.sizes
+        return (
+            sizes["jobs"] == sum(sizes[name] for name in INDEXES)
+            and sizes["lease"] == sizes["leased"]
+            and sizes["letters"] == sizes["dead"]
+        )
+
+    def _letters_agree(self) -> bool:
+        missing = any(found.leftover.kind == "time without letter" for found in self.found)
+        return self.sizes["letters"] == self.sizes["dead"] and not missing
+
+    async def _run(self, script: str, *arguments: Argument) -> Any:
+        if self.steps:
+            await self._pause()
+        self.steps += 1
+        return await self._send(script, *arguments)
+
+    def _add(self, kind: LeftoverKind, key: str, member: bytes, repair: Repair | None, id: bytes = b"") -> None:
+        """Take note of a leftover; a job that is in several indexes is named once."""
+        name = (kind, id or b"%b %b" % (key.encode(), member))
+        if name not in self._named:
+            self._named.add(name)
+            self.found.append(Found(Leftover(kind, key, member), repair))
+
+    async def _strand(self) -> None:
+        """Name every record of a partition that no worker visits."""
+        repair = self.state == b"C"
+        async for ids, _ in self._records(every=True):
+            for id in ids:
+                mend = ("repair", (self._label, "jobs", id, id)) if repair else None
+                self._add("record in a closed partition", "jobs", id, mend)
+
+    # ---- indexes ----------------------------------------------------------------------------------------------------
+
+    async def _read(self, number: int) -> None:
+        """Read a list to its head; from the beginning if it changes elsewhere than at its ends."""
+        for _ in range(TRIES):
+            if await self._read_on(self._sweeps[number], tailwards=False):
+                return
+            self._sweeps[number] = ListSweep(number + 1)
+        self.proven = False
+
+    async def _read_on(self, sweep: ListSweep, *, tailwards: bool) -> bool:
+        """Read what is left of a list in a direction; False if it must be begun anew."""
+        tailwards = tailwards and sweep.known > 0
+        sweep.done = False
+        while not sweep.done:
+            reply = await self._run("audit_list", *sweep.question(tailwards=tailwards))
+            if reply[0] == b"lost":
+                return False
+            for distance, entry, (id, record, *_) in sweep.answer(reply, tailwards=tailwards):
+                place = (sweep.number, entry, distance)
+                if record:
+                    mend = ("repair_list", (*place, "elsewhere", 0, 0))
+                    self._add("several indexes", sweep.name, entry, mend, id)
+                else:
+                    self._add("index without record", sweep.name, entry, ("repair_list", (*place, "no record", 0, 0)))
+        return True
+
+    async def _read_index(self, which: str) -> None:
+        cursor, count = b"0", SMALLEST_PAGE
+        while True:
+            cursor, seen, read, odd = await self._run("audit_index", which, cursor, count)
+            for member, id, record, *places in msgpack.unpackb(odd, raw=True):
+                kind = _kind(which, record, places)
+                self._add(kind, which, member, ("repair", (self._label, which, member, id)), id if record else b"")
+            count = _next_count(count, seen, read)
+            if cursor == b"0":
+                return
+
+    # ---- records ----------------------------------------------------------------------------------------------------
+
+    async def _records(self, *, every: bool = False) -> AsyncIterator[tuple[list[bytes], list[list[Any]]]]:
+        """Yield pages: ids of the jobs that must be in a list (or of ``every`` job), and what is wrong with others."""
+        cursor, count = b"0", SMALLEST_PAGE
+        while True:
+            cursor, seen, read, ids, odd = await self._run("audit_records", cursor, count, int(every))
+            yield msgpack.unpackb(ids, raw=True), msgpack.unpackb(odd, raw=True)
+            count = _next_count(count, seen, read)
+            if cursor == b"0":
+                return
+
+    async def _unlisted(self) -> list[bytes]:
+        """Return the jobs that are in no index with direct access, nor were seen in a list."""
+        seen = array("q", sorted(value for sweep in self._sweeps for value in sweep.hashes()))
+        missed: list[bytes] = []
+        async for ids, odd in self._records():
+            for id in ids:
+                value = hash(id)
+                place = bisect_left(seen, value)
+                if place == len(seen) or seen[place] != value:
+                    missed.append(id)
+            for id, key, member in odd:
+                self._add("several indexes", key.decode(), member, ("repair", (self._label, key, member, id)), id)
+        return missed
+
+    def _doubles(self) -> list[tuple[int, int, int, int]]:
+        """Return pairs of places in lists that seem to hold one job: list and distance from its anchor, twice."""
+        values = sorted(value for sweep in self._sweeps for value in sweep.hashes())
+        twice = {value for value, following in pairwise(values) if value == following}
+        places: dict[int, list[tuple[int, int]]] = {value: [] for value in twice}
+        for sweep in self._sweeps if twice else ():
+            for value, coordinate in sweep:
+                if value in twice:
+                    places[value].append((sweep.number, sweep.from_anchor(coordinate)))
+        return [(*found[0], *other) for found in places.values() for other in found[1:]]
+
+    async def _confirm(self, missed: list[bytes], *, repair: bool) -> None:
+        """Find out in one step each which jobs are in no index, and which entries name one job."""
+        repair = repair and not self.found
+        asked = bool(missed or self._doubles())
+        tries = 0
+        while asked:
+            missed = await self._catch_up(missed)
+            doubles = self._doubles()[:CONFIRMED]
+            positions = pack([sweep.seen() if sweep.known > SHORT else "" for sweep in self._sweeps])
+            chunk = missed[:CONFIRMED]
+            reply = await self._run(
+                "audit_confirm", self._label, positions, pack(chunk), pack(doubles), int(repair and bool(chunk))
+            )
+            if reply[0] != b"ok":
+                tries += 1
+                if tries > TRIES:
+                    self.proven = False
+                    return
+                if reply[0] == b"lost":
+                    await self._read(reply[1] - 1)
+                continue
+            for id in msgpack.unpackb(reply[2], raw=True):
+                self._add("record without index", "jobs", id, None)
+                if repair:
+                    self.found[-1] = self.found[-1]._replace(repair=(DONE, ()))
+            for id, first, at, second, other in msgpack.unpackb(reply[3], raw=True):
+                place = (second, id if second <= 3 else b"1" + id, other)
+                self._add("twice in the lists", LISTS[second - 1], id, ("repair_list", (*place, "twice", first, at)))
+            missed = missed[reply[1] :]
+            asked = bool(missed)
+
+    async def _catch_up(self, missed: list[bytes]) -> list[bytes]:
+        """Read what was pushed to the lists since; the jobs that are still not seen."""
+        for number, sweep in enumerate(self._sweeps):
+            if not await self._read_on(sweep, tailwards=True):
+                self._sweeps[number] = ListSweep(number + 1)
+                await self._read(number)
+        seen = {value for sweep in self._sweeps for value in sweep.hashes()} if missed else set()
+        return [id for id in missed if hash(id) not in seen]
+
+
+def _kind(which: str, record: int, places: list[bytes]) -> LeftoverKind:
+    """Say what is wrong with an entry of an index with direct access. ``places``: where else its job is, and there."""
+    match which:
+        case "dead":
+            return "time without letter"
+        case "letters":
+            return "letter without time"
+        case "mut":
+            return "changes without record"
+        case "lease":
+            return "lease without job"
+    if not record:
+        return "index without record"
+    if which == "park":
+        return "several indexes" if places else "parked under another type"
+    return "several indexes" if len(places) > 2 else "leased without lease"
+
+
+def _next_count(count: int, seen: int, read: int) -> int:
+    """Return how many members to ask for next, so that a page stays small in bytes, too."""
+    wanted = PAGE_BYTES * seen // max(1, read) if seen else LARGEST_PAGE
+    return max(1, min(wanted, LARGEST_PAGE, count * 4))

@@ -1,0 +1,63 @@
+-- AUDIT_INDEX: one page of an index with direct access, or of what must agree with one, and what is not sound in it.
+--
+-- KEYS  1 scheduled zset, 2 retry zset, 3 leased zset, 4 lease hash, 5 jobs hash, 6 mut hash, 7 park zset, 8 moving hash,
+--       9 dead zset, 10 dead letters hash
+-- ARGV  1 which: scheduled | retry | leased | park | moving | lease | mut | dead | letters, 2 cursor, 3 members about wanted
+-- Returns {next cursor ('0': the last page), members seen, bytes read, msgpack [[member, id, has a record (0/1), index,
+--          member, ...], ...] of those that are not sound}
+-- Cost  O(members); as many as one node of a small key holds. Called by the audit.
+local SCHEDULED, RETRY, LEASED, LEASE, JOBS, MUT, PARK, MOVING, DEAD, LETTERS = unpack(KEYS)
+--@include places
+
+local which, odd, bytes = ARGV[1], {}, 0
+local ZSETS = {scheduled = SCHEDULED, retry = RETRY, leased = LEASED, park = PARK, dead = DEAD}
+local HASHES = {moving = MOVING, lease = LEASE, mut = MUT, letters = LETTERS}
+local page
+if ZSETS[which] then
+  page = redis.call('ZSCAN', ZSETS[which], ARGV[2], 'COUNT', ARGV[3])
+else
+  page = redis.call('HSCAN', HASHES[which], ARGV[2], 'COUNT', ARGV[3])
+end
+
+local members, ids, found = {}, {}, {}
+for i = 1, #page[2], 2 do
+  local n, member = #members + 1, page[2][i]
+  members[n], ids[n], found[n] = member, member, {}
+  bytes = bytes + #page[2][i + 1]
+  if which == 'scheduled' or which == 'retry' or which == 'leased' then
+    ids[n] = string.match(member, '^[012](.+)$') or ''
+  elseif which == 'park' then
+    ids[n] = string.match(string.sub(member, (string.find(member, '\0', 1, true) or 0) + 1), '^[012](.+)$') or ''
+  end
+end
+if #members == 0 then return {page[1], 0, 0, cmsgpack.pack(odd)} end
+
+if which == 'dead' then
+  for n, member in ipairs(members) do
+    if redis.call('HEXISTS', LETTERS, member) == 0 then odd[#odd + 1] = {member, member, 0} end
+  end
+elseif which == 'letters' then
+  for n, member in ipairs(members) do
+    if not redis.call('ZSCORE', DEAD, member) then odd[#odd + 1] = {member, member, 1} end
+  end
+else
+  if which ~= 'mut' then waiting_places(ids, found) end
+  for n, member in ipairs(members) do
+    local record = ids[n] ~= '' and redis.call('HEXISTS', JOBS, ids[n]) or 0
+    local wrong = record == 0
+    if which == 'lease' then
+      local leased = false
+      for i = 1, #found[n], 2 do leased = leased or found[n][i] == 'leased' end
+      wrong = not leased
+    elseif which == 'park' then
+      -- Under a type that is not its own it would not be found.
+      local kind = record == 1 and kind_of(redis.call('HGET', JOBS, ids[n]))
+      bytes = bytes + (record == 1 and redis.call('HSTRLEN', JOBS, ids[n]) or 0)
+      wrong = wrong or found[n][1] or not kind or string.sub(member, 1, #kind + 1) ~= kind .. '\0'
+    elseif which ~= 'mut' then
+      wrong = wrong or found[n][3] or (which == 'leased' and redis.call('HEXISTS', LEASE, ids[n]) == 0)
+    end
+    if wrong then odd[#odd + 1] = {member, ids[n], record, unpack(found[n])} end
+  end
+end
+return {page[1], #members, bytes, cmsgpack.pack(odd)}
