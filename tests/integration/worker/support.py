@@ -164,6 +164,19 @@ class Faulty:
         return call
 
 
+class Counted(Faulty):
+    """Counts the calls of its clones too, in ``cloned``: those of the timers and the waiters."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.cloned = Counter[str]()
+
+    def clone(self) -> Store:
+        clone = Faulty(self._store.clone())
+        clone.calls = self.cloned
+        return cast(Store, clone)
+
+
 async def queue(store: Store, partitions: int = 1, version: int = 1, name: str = QUEUE) -> Producer:
     """Promote a version and return a producer."""
     await promote(store, name, version, partitions)

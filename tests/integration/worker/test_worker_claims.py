@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from contextlib import AsyncExitStack
 from typing import Any, cast
 
@@ -21,6 +20,7 @@ from headrace.topology import PartitionRef, Topology
 from headrace.worker import wakeups
 from tests.integration.worker.support import (
     QUEUE,
+    Counted,
     Faulty,
     empty,
     eventually,
@@ -238,19 +238,6 @@ async def test_QC2_a_job_that_becomes_the_earliest_moves_the_timer(
         await producer.enqueue(QUEUE, "job", delay=3600)
         await producer.enqueue(QUEUE, "job", delay=0.2)
         await eventually(lambda: len(order) == 1)
-
-
-class Counted(Faulty):
-    """Counts the calls of its clones too, in ``cloned``: those of the timers and the waiters."""
-
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self.cloned = Counter[str]()
-
-    def clone(self) -> Store:
-        clone = Faulty(self._store.clone())
-        clone.calls = self.cloned
-        return cast(Store, clone)
 
 
 async def test_QF9_an_idle_worker_makes_no_calls_for_its_partitions(
