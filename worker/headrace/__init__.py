@@ -1,6 +1,7 @@
 """Headrace: declarative, versioned, partitioned delayed-job queues on Redis."""
 
 from headrace.app import App, CallNext, Middleware, load_app
+from headrace.breaker import CircuitBreaker
 from headrace.context import BatchContext, Context, current_run
 from headrace.control import Dead, Retry, Snooze
 from headrace.errors import (
@@ -48,6 +49,7 @@ __all__ = [
     "App",
     "BatchContext",
     "CallNext",
+    "CircuitBreaker",
     "Context",
     "Dead",
     "DependencyFailed",
