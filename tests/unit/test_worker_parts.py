@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import random
 import socket
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -64,6 +66,21 @@ def test_QF7_backoff_grows_with_jitter_to_a_bound() -> None:
     lowest = Backoff(lambda low, high: low)
     assert min(lowest.next() for _ in range(12)) > 0
     assert len({Backoff().next() for _ in range(20)}) > 10
+
+
+def test_QF7_five_hundred_workers_that_lost_redis_at_once_come_back_one_after_the_other() -> None:
+    """All begin to try at the same moment; when it is back after 20 s, none of them waits for more than 5 s."""
+    back_at = 20.0
+    arrivals = []
+    for number in range(500):
+        backoff, now = Backoff(random.Random(number).uniform), 0.0
+        while now < back_at:
+            now += backoff.next()
+        arrivals.append(now - back_at)
+    assert max(arrivals) <= 5
+    windows = Counter(int(arrival / 0.1) for arrival in arrivals)
+    assert max(windows.values()) <= 40  # of 500 in any tenth of a second; evenly spread it would be 10
+    assert len(windows) >= 40
 
 
 class Clock:

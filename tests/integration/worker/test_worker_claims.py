@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
+from datetime import timedelta
 from typing import Any, cast
 
 import pytest
@@ -16,6 +17,7 @@ from headrace.ids import encode_id, new_id, partition_of
 from headrace.lifecycle import complete, promote
 from headrace.stores import open_store
 from headrace.stores.base import NewJob
+from headrace.testing import TestQueue
 from headrace.topology import PartitionRef, Topology
 from headrace.worker import wakeups
 from tests.integration.worker.support import (
@@ -238,6 +240,17 @@ async def test_QC2_a_job_that_becomes_the_earliest_moves_the_timer(
         await producer.enqueue(QUEUE, "job", delay=3600)
         await producer.enqueue(QUEUE, "job", delay=0.2)
         await eventually(lambda: len(order) == 1)
+
+
+async def test_QC2_a_delayed_job_runs_after_days_in_which_nothing_else_happened() -> None:
+    app, order = ordering()
+    async with TestQueue(app, queues=[QUEUE], partitions=4) as stage:
+        await stage.producer.enqueue(QUEUE, "job", delay=timedelta(days=6))
+        for _ in range(5):
+            await stage.advance(days=1)
+        assert order == []
+        await stage.advance(days=1)
+        assert len(order) == 1
 
 
 async def test_QF9_an_idle_worker_makes_no_calls_for_its_partitions(
