@@ -166,12 +166,15 @@ async def test_a_paused_queue_gives_its_hints_back_and_takes_none() -> None:
     hints = rotation.queues["a"]
     hints.add(ref(1))
     hints.add(ref(2))
-    assert hints.pause() == [ref(1), ref(2)]
+    assert hints.pause("told to") == [ref(1), ref(2)]
+    assert hints.pause("another reason") == []
     hints.add(ref(3))
     rotation.queues["b"].add(ref(0, "b"))
     assert not hints.dry.is_set()
     assert [take(rotation), take(rotation)] == [ref(0, "b"), None]
-    hints.resume()
+    hints.resume("told to")
+    assert not hints.dry.is_set()
+    hints.resume("another reason")
     assert hints.dry.is_set()
     hints.add(ref(3))
     assert take(rotation) == ref(3)

@@ -69,8 +69,10 @@ class TestQueue:
         defaults = {
             name: field.get_default(call_default_factory=True) for name, field in WorkerSettings.model_fields.items()
         }
+        # Elected in real time; of a queue that everybody runs there is nothing to lead.
+        leads = "memory" if settings is not None and settings.mode == "leader_only" else "none"
         self._settings = WorkerSettings(
-            **{**defaults, "worker_id": "test", "leader_backends": ("none",), **worker, "queues": tuple(queues)}
+            **{**defaults, "worker_id": "test", "leader_backends": (leads,), **worker, "queues": tuple(queues)}
         )
         self._change: asyncio.Future[None] | None = None
         self._worker: Worker | None = None

@@ -6,8 +6,10 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from headrace.app import App
+from headrace.election.fence import Token
 from headrace.election.states import Reason, Seat, State
 from headrace.errors import InvalidInput
 from headrace.leader_term import nobody_leads
@@ -15,6 +17,7 @@ from headrace.leadership.candidacy import Candidacy
 from headrace.leadership.locks import RANKS, beside, chain, check
 from headrace.maintenance import Housekeeping
 from headrace.stores.base import Store
+from headrace.worker.exclusive import Exclusive
 from headrace.worker.metrics import Leading, Metrics
 from headrace.worker.settings import WorkerSettings
 
@@ -25,8 +28,8 @@ class Candidacies:
     """Campaigns for every queue of a worker. Construct it in the worker's loop; nothing is sent before `start`.
 
     ``worker``: its identity in the store, which is a part of its identity as leader. ``exclusive``: whether only its
-    leader executes a queue. ``housekeeping``: what the leader of each queue does. Raises InvalidInput if the settings
-    name a lock that cannot be used here.
+    leader executes a queue. ``housekeeping``: what the leader of each queue does; ``running``: lets it run jobs. Raises
+    InvalidInput if the settings name a lock that cannot be used here.
     """
 
     def __init__(
@@ -38,6 +41,7 @@ class Candidacies:
         metrics: Metrics,
         exclusive: Callable[[str], bool],
         housekeeping: Mapping[str, Housekeeping],
+        running: Mapping[str, Exclusive],
     ) -> None:
         self._started = False
         self._by_queue: dict[str, Candidacy] = {}
@@ -55,7 +59,7 @@ class Candidacies:
                 place,
                 settings,
                 settings.leader_timings(exclusive=exclusive(queue)),
-                housekeeping[queue].run,
+                partial(_work, housekeeping[queue], running[queue]),
                 app.elected_hooks,
                 app.resigned_hooks,
                 ElectionMetrics(queue, metrics),
@@ -67,13 +71,14 @@ class Candidacies:
         for candidacy in self._by_queue.values():
             candidacy.start()
 
-    async def stop(self) -> None:
-        """Step down everywhere and hand over, within 5 s."""
+    async def stop(self, but: Callable[[str], bool] = lambda queue: False) -> None:
+        """Step down everywhere, ``but`` for some queues, and hand over, within 5 s."""
         if not self._started:
             return
-        for candidacy in self._by_queue.values():
+        ending = [candidacy for queue, candidacy in self._by_queue.items() if not but(queue)]
+        for candidacy in ending:
             candidacy.resign()
-        await asyncio.gather(*(candidacy.stop() for candidacy in self._by_queue.values()))
+        await asyncio.gather(*(candidacy.stop() for candidacy in ending))
 
     def of(self, queue: str) -> Candidacy | None:
         """Return the candidacy for a queue, None if this worker never leads it."""
@@ -91,6 +96,17 @@ class Candidacies:
     def healthy(self) -> bool:
         """Return whether every election goes on, and no work of a leader outlived its term."""
         return not self._started or all(candidacy.healthy() for candidacy in self._by_queue.values())
+
+
+async def _work(
+    housekeeping: Housekeeping,
+    running: Exclusive,
+    token: Callable[[], Token | None],
+    fenced: Callable[[int, int], None],
+) -> None:
+    async with asyncio.TaskGroup() as work:
+        work.create_task(running.lead(token, fenced))
+        work.create_task(housekeeping.run(token, fenced))
 
 
 def _leading(candidacy: Candidacy) -> Leading:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 
-from headrace.stores.base import Claim, Lost, Store
+from headrace.stores.base import Claim, Fence, Lost, Store
 from headrace.topology import PartitionRef
 from headrace.worker.cancellation import cancel_all
 from headrace.worker.execution import Executor
@@ -64,7 +64,9 @@ class Claims:
         on_alarm: Callable[[str, int], None],
         on_gone: Callable[[str], None],
         on_lost: Callable[[PartitionRef, Sequence[Lost], int], None],
+        on_fenced: Callable[[PartitionRef, Fence | None], None],
         epoch_of: Callable[[str], Callable[[], int | None]],
+        fence_of: Callable[[str], Fence | None],
     ) -> None:
         self._worker = worker
         self._store = store
@@ -79,7 +81,9 @@ class Claims:
         self._on_alarm = on_alarm
         self._on_gone = on_gone
         self._on_lost = on_lost
+        self._on_fenced = on_fenced
         self._epoch_of = epoch_of
+        self._fence_of = fence_of
         self._seq: Iterator[int] = count(1)
         self._reserved = 0
         self._doubtful = 0
@@ -129,14 +133,19 @@ class Claims:
         self.rotation.queues[ref.queue].add(ref)
         self._notify()
 
-    def pause(self, queue: str) -> list[PartitionRef]:
+    def pause(self, queue: str, reason: str) -> list[PartitionRef]:
         """Claim nothing from a queue; the partitions that were hinted at, for others."""
         self._seclusion.drop(queue)
-        return self.rotation.queues[queue].pause()
+        return self.rotation.queues[queue].pause(reason)
 
-    def resume(self, queue: str) -> None:
-        """Claim from a queue again."""
-        self.rotation.queues[queue].resume()
+    def resume(self, queue: str, reason: str) -> None:
+        """Claim from a queue again, unless it is paused for another reason too."""
+        self.rotation.queues[queue].resume(reason)
+
+    @property
+    def paused(self) -> bool:
+        """Whether this worker is to claim from no queue now."""
+        return all(hints.paused for hints in self.rotation.queues.values())
 
     def _reserve(self, hints: QueueHints, jobs: int) -> None:
         self._reserved += jobs
@@ -243,6 +252,7 @@ class Claims:
         # Few suspects at a time, so that few must run alone if the process ends.
         suspects = max(0, min(limit, self._group - self._leases.suspects - self._suspects_asked))
         self._suspects_asked += suspects
+        fence = self._fence_of(ref.queue)
         try:
             claim = await self._store.claim(
                 ref,
@@ -254,6 +264,7 @@ class Claims:
                 suspects=suspects,
                 alone=alone,
                 successes=successes,
+                fence=fence,
             )
         except BaseException as error:
             del self._asked[seq]
@@ -286,6 +297,8 @@ class Claims:
             self._on_lost(ref, claim.lost, claim.now)
         if claim.gone:
             self._on_gone(ref.queue)
+        if claim.fenced:
+            self._on_fenced(ref, fence)
         if claim.alarm_ms is not None:
             self._on_alarm(ref.queue, claim.alarm_ms)
         self.cycled_at = time.monotonic()

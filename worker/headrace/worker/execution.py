@@ -77,6 +77,7 @@ class Executor:
         self._checks: set[asyncio.Task[None]] = set()
         self._deadlines = Deadlines(self.running, self._expired)
         self._stopping = False
+        self._barred: set[str] = set()
         self._in_doubt = 0
         self.on_taken: Callable[[Sequence[Execution]], None] | None = None
         """Called with the runs that a claim brought, before they start."""
@@ -132,7 +133,8 @@ class Executor:
         self._leases.add(batch)
         if self.on_taken is not None:
             self.on_taken(ready)
-        kept = 0 if self._stopping else len(ready) if places is None else places
+        barred = self._stopping or batch.ref.queue in self._barred
+        kept = 0 if barred else len(ready) if places is None else places
         for execution in ready[kept:]:
             self._settlements.end(execution, NOT_STARTED)
         del ready[kept:]
@@ -295,7 +297,7 @@ class Executor:
             self.notify_free()
         self.lose([executions[index] for index in refused])
         granted = [each for each in executions if not each.lost and each.state == State.WAITING]
-        if self._stopping:
+        if self._stopping or batch.ref.queue in self._barred:
             for execution in granted:
                 self._settlements.end(execution, NOT_STARTED)
         else:
@@ -385,6 +387,22 @@ class Executor:
         for execution in chain(gathered, *(each.members for each in waiting)):
             if not execution.lost:
                 self._settlements.end(execution, NOT_STARTED)
+
+    def bar(self, queue: str) -> None:
+        """Start nothing of one queue from now on, hand back what waits of it, and tell what runs of it to end."""
+        self._barred.add(queue)
+        self.hand_back(queue)
+        for execution in list(self.running):
+            if execution.job.queue == queue and execution.ending == EndReason.NONE:
+                self._tell_to_end(execution, EndReason.INTERRUPTED)
+
+    def admit(self, queue: str) -> None:
+        """Start jobs of a queue again."""
+        self._barred.discard(queue)
+
+    def runs(self, queue: str) -> bool:
+        """Whether code of a handler runs for the queue."""
+        return any(execution.job.queue == queue for execution in self.running)
 
     async def finish(self, timeout: float, stop_now: asyncio.Event) -> None:
         """Wait at most ``timeout`` seconds, or until ``stop_now``, for the running handlers to end."""

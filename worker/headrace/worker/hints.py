@@ -24,7 +24,8 @@ class QueueHints:
     """Hints of one queue, oldest first, without repetition.
 
     ``calls`` counts claims whose answer may bring a hint; ``dry`` is set while nothing is known and nothing is coming,
-    which is when it makes sense to wait for a wake-up. While the queue is ``paused`` for this worker there are none.
+    which is when it makes sense to wait for a wake-up. While the queue is ``paused`` for this worker, for whichever
+    reason, there are none.
     """
 
     def __init__(self, queue: str, weight: int = 1) -> None:
@@ -35,7 +36,7 @@ class QueueHints:
         self.reserved = 0
         """Jobs that claims under way may bring."""
         self.hinted_at = float("-inf")
-        self.paused = False
+        self._pauses: set[str] = set()
         self.dry = asyncio.Event()
         self.dry.set()
 
@@ -45,17 +46,22 @@ class QueueHints:
             self.refs[ref] = None
         self.settle()
 
-    def pause(self) -> list[PartitionRef]:
+    @property
+    def paused(self) -> bool:
+        """Whether no hint is taken."""
+        return bool(self._pauses)
+
+    def pause(self, reason: str) -> list[PartitionRef]:
         """Take no hints from now on; those that are known, so that others get them."""
-        self.paused = True
+        self._pauses.add(reason)
         known = list(self.refs)
         self.refs.clear()
         self.settle()
         return known
 
-    def resume(self) -> None:
-        """Take hints again."""
-        self.paused = False
+    def resume(self, reason: str) -> None:
+        """Take hints again, unless there is another reason not to."""
+        self._pauses.discard(reason)
         self.settle()
 
     def settle(self) -> None:

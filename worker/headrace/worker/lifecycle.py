@@ -6,7 +6,7 @@ import asyncio
 import logging
 import signal
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from secrets import token_hex
@@ -19,6 +19,7 @@ from headrace.stores.base import Store
 from headrace.worker.cancellation import cancel_all
 from headrace.worker.candidacies import Candidacies, led_queue
 from headrace.worker.claims import Claims
+from headrace.worker.exclusive import Exclusive
 from headrace.worker.execution import Executor
 from headrace.worker.failures import FailureLog
 from headrace.worker.health import Health, HealthServer
@@ -206,8 +207,24 @@ class Worker:
             on_alarm=lambda queue, ms: timers[queue].due_in(ms),
             on_gone=lambda queue: timers[queue].reread(),
             on_lost=lost_jobs.taken_back,
+            on_fenced=lambda ref, fence: exclusive[ref.queue].refused(ref, fence),
             epoch_of=lambda queue: candidacies.epoch_of(queue),
+            fence_of=lambda queue: exclusive[queue].fence(),
         )
+        exclusive = {
+            queue: Exclusive(
+                queue,
+                timer_store,
+                policies,
+                signs[queue],
+                claims,
+                executor,
+                reachability,
+                timers[queue].reread,
+                self._may_lead,
+            )
+            for queue in settings.queue_names
+        }
         stand_by = StandBy(timer_store, claims, executor)
         stack.callback(stand_by.close)
         settlements.on_confirmed = executor.notify_free
@@ -235,7 +252,7 @@ class Worker:
         if processes is not None and not await self._before_stop(processes.open()):
             return Ending()
         executor.serve(self._app, lifespans.values, processes)
-        await self._first_look(policies, reachability)
+        await self._first_look(policies, signs, reachability)
         housekeeping = {
             # On the timer's connections: one of its own would be idle for days, and not follow a URL that changes.
             queue: Housekeeping(
@@ -243,7 +260,9 @@ class Worker:
             )
             for queue in settings.queue_names
         }
-        candidacies = Candidacies(self._app, store, settings, self.identity, metrics, lambda queue: False, housekeeping)
+        candidacies = Candidacies(
+            self._app, store, settings, self.identity, metrics, policies.exclusive, housekeeping, exclusive
+        )
         self._candidacies = candidacies
         stack.push_async_callback(candidacies.stop)
         candidacies.start()
@@ -254,8 +273,10 @@ class Worker:
             ", ".join(settings.queue_names),
             settings.concurrency,
         )
+        # First those that may forbid to claim.
+        beside = [asyncio.create_task(keep_going("standing by", each.run)) for each in exclusive.values()]
         claiming = asyncio.create_task(keep_going("the claim loop", claims.run))
-        beside = [asyncio.create_task(keep_going("a waiter", waiter.run)) for waiter in waiters]
+        beside += [asyncio.create_task(keep_going("a waiter", waiter.run)) for waiter in waiters]
         beside += [asyncio.create_task(keep_going("a timer", timer.run)) for timer in timers.values()]
         beside.append(asyncio.create_task(keep_going("the reporter", reporter.run)))
         stack.push_async_callback(cancel_all, [claiming, *beside])
@@ -264,9 +285,10 @@ class Worker:
             await self._stop.wait()
         finally:
             # Also when run() is cancelled: then there is no grace.
-            handing_over = asyncio.create_task(candidacies.stop())
+            # A leader that alone runs jobs hands over when the last one has ended, see below.
+            handing_over = asyncio.create_task(candidacies.stop(but=policies.exclusive))
             winding_down = asyncio.create_task(
-                self._wind_down(claims, claiming, executor, settlements, lifespans, reporter, beside)
+                self._wind_down(claims, claiming, executor, settlements, lifespans, reporter, beside, candidacies)
             )
             ending = await self._to_its_end(winding_down)
             await handing_over
@@ -306,7 +328,7 @@ class Worker:
             raise asyncio.CancelledError
         return winding_down.result()
 
-    async def _first_look(self, policies: Policies, reachability: Reachability) -> None:
+    async def _first_look(self, policies: Policies, signs: Mapping[str, Signs], reachability: Reachability) -> None:
         """Prove the server and read the queues' settings before the first claim, if the store answers at once.
 
         Raises UnsupportedServer.
@@ -317,7 +339,7 @@ class Worker:
             reachability.answered()
             for queue in self._settings.queue_names:
                 doing = f"reading the topology of queue {queue}"
-                await policies.refresh(self._store, queue)
+                signs[queue].read(await policies.refresh(self._store, queue))
                 reachability.answered()
         except UnsupportedServer:
             raise
@@ -333,6 +355,7 @@ class Worker:
         lifespans: Lifespans,
         reporter: Reporter,
         beside: list[asyncio.Task[None]],
+        candidacies: Candidacies,
     ) -> Ending:
         grace_ends = time.monotonic() + self._settings.grace_seconds
         waiting_and_ticking = asyncio.create_task(cancel_all(beside))
@@ -347,11 +370,12 @@ class Worker:
         if self._stop.is_set():
             await executor.finish(max(0.0, grace_ends - time.monotonic()), self._stop_now)
         abandoned = await executor.interrupt(INTERRUPT_SECONDS) if executor.running else 0
+        handing_over = asyncio.create_task(candidacies.stop())
         grace_left = 0.0 if self._stop_now.is_set() else max(0.0, grace_ends - time.monotonic())
         closing = asyncio.create_task(lifespans.close(grace_left + DRAIN_SECONDS))
         ending_processes = asyncio.create_task(executor.close())
         unconfirmed = await settlements.drain(DRAIN_SECONDS)
-        await asyncio.gather(closing, ending_processes)
+        await asyncio.gather(closing, ending_processes, handing_over)
         reporting = asyncio.create_task(reporter.send())
         await asyncio.wait([leaving, reporting], timeout=LEAVE_SECONDS)
         await cancel_all([leaving, reporting])
@@ -389,7 +413,7 @@ class Worker:
                 lease_cycle=now - self._keeper.kept_at,
                 loop_blocked=blocked,
                 stuck=stuck_seconds(self._executor.running, self._settings.concurrency, now),
-                saturated=self._claims.capacity() <= 0,
+                saturated=self._claims.capacity() <= 0 or self._claims.paused,
                 keeps_leases=not blocked or self._keeper.holds_leases(),
                 store_down=reachability.down_since is not None,
                 election_healthy=self._candidacies is None or self._candidacies.healthy(),

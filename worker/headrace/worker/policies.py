@@ -25,6 +25,7 @@ class Policies:
     def __init__(self, settings: WorkerSettings, clock: Callable[[], float] = time.monotonic) -> None:
         self._settings = settings
         self._queues: dict[str, QueueSettings] = {}
+        self._incarnations: dict[str, int] = {}
         self._problems = Repeats(clock=clock)
         self._no_settings = QueueSettings()
 
@@ -39,6 +40,7 @@ class Policies:
             return None
         if topology is not None:
             self._queues[queue] = topology.settings
+            self._incarnations[queue] = topology.incarnation
             self._problems.over(queue)
         elif self._problems.tells(queue):
             log.warning("queue %s does not exist yet; waiting for its first version to be promoted", queue)
@@ -47,6 +49,14 @@ class Policies:
     def of(self, queue: str) -> QueueSettings:
         """Return the queue's settings, empty as long as they are not known."""
         return self._queues.get(queue, self._no_settings)
+
+    def exclusive(self, queue: str) -> bool:
+        """Return whether only the leader of the queue runs its jobs, as far as is known."""
+        return self.of(queue).mode == "leader_only"
+
+    def incarnation(self, queue: str) -> int:
+        """Return which one of the queues of this name is meant."""
+        return self._incarnations.get(queue, 1)
 
     def lease_ms(self, queue: str) -> int:
         """Return the lease of a job of this queue."""

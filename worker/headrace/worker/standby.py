@@ -36,7 +36,7 @@ class StandBy:
         loop = asyncio.get_running_loop()
         self._timers[queue] = loop.call_later(stop_ms / 1000, self._over, queue)
         if timer is None:
-            hinted = self._claims.pause(queue)
+            hinted = self._claims.pause(queue, "told to")
             self._executor.hand_back(queue)
             log.info("queue %s: told to claim nothing for %.0f s, ending what runs", queue, stop_ms / 1000)
             for ref in hinted:  # others may have them
@@ -52,5 +52,5 @@ class StandBy:
         self._go_on(queue)
 
     def _go_on(self, queue: str) -> None:
-        self._claims.resume(queue)
+        self._claims.resume(queue, "told to")
         log.info("queue %s: claiming again", queue)
