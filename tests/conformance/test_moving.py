@@ -168,7 +168,7 @@ async def test_V9_a_leader_of_the_past_is_refused(store: Store, pause: str) -> N
     assert sorted(await run_everything(store, await stored_topology(store))) == ["a", "b"]
 
 
-async def test_V9_every_step_of_a_former_leader_is_refused_and_changes_nothing(store: Store) -> None:
+async def test_V9_L9_every_step_of_a_former_leader_is_refused_and_changes_nothing(store: Store) -> None:
     await created(store)
     await enqueue(store, "a")
     await drained_into(store)
