@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import importlib
 import json
 import logging
 import os
 import re
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +130,32 @@ async def test_QH4_QA12_a_process_that_dies_fails_its_run_only_and_tells_signal_
     assert len(noted(path)) == 1
 
 
+async def test_a_process_that_dies_is_noticed_although_another_one_holds_its_connection(
+    store: MemoryStore, tmp_path: Path
+) -> None:
+    """What it has forked is killed with it, and leaves no zombie where this process inherits it."""
+    producer = await queue(store)
+    path = tmp_path / "notes"
+    with inheriting_orphans():
+        async with working(app, store) as running:
+            await put(producer, "fork", [{"path": str(path)}], timeout=3600)
+            await eventually(lambda: running.told.outcomes == {"dead": 1})
+            assert "ended with exit code 5" in (await dead(store)).last_error
+            forked = noted(path)[0]["pid"]
+            await eventually(lambda: not Path(f"/proc/{forked}").exists())
+
+
+@contextmanager
+def inheriting_orphans() -> Iterator[None]:
+    """Make this process the one that orphaned descendants are left to, as the first of a container is."""
+    libc, set_child_subreaper = ctypes.CDLL(None, use_errno=True), 36
+    assert libc.prctl(set_child_subreaper, 1, 0, 0, 0) == 0
+    try:
+        yield
+    finally:
+        assert libc.prctl(set_child_subreaper, 0, 0, 0, 0) == 0
+
+
 @pytest.mark.parametrize(
     ("payload", "outcome", "told"),
     [
@@ -222,7 +251,7 @@ async def test_QG2_QG3_a_process_that_goes_on_is_killed_and_its_job_handed_back(
         assert (await running.stop()).clean
         assert running.told.outcomes == {"interrupted": 1}
     assert not runs(noted(path)[0]["pid"])
-    assert not runs(noted(path)[0]["child"])
+    await eventually(lambda: not runs(noted(path)[0]["child"]))
     assert (await only_job(store)).attempt == 0
 
 

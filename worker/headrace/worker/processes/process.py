@@ -24,7 +24,10 @@ log = logging.getLogger("headrace.worker")
 
 START_SECONDS = 60.0
 CLOSE_SECONDS = 1.0
-REAP_SECONDS = 5.0
+EXIT_SECONDS = 5.0
+LAST_WORDS_SECONDS = 0.2
+"""How long after its end what a process has said may still be on its way."""
+REAP_SECONDS = 0.5
 
 
 class DiedIdle(Exception):
@@ -49,6 +52,9 @@ class HandlerProcess:
         self._reader = reader
         self._writer = writer
         self.idle_since = time.monotonic()
+        # Its end is noticed by itself: what it has forked may hold the connection open.
+        self._exited = asyncio.create_task(process.wait())
+        self._exited.add_done_callback(self._end)
 
     @classmethod
     async def start(
@@ -126,7 +132,7 @@ class HandlerProcess:
                 raise DiedIdle from None
             log.warning("the process of the handler of %r %s", ctx.job.type, ended.how, extra=log_fields(ctx.job))
             raise ended from None
-        except asyncio.CancelledError:
+        except BaseException:  # above all a cancellation
             await self.kill()
             raise
         error, value = messages.read(told[0])
@@ -149,12 +155,10 @@ class HandlerProcess:
     async def _death(self) -> ProcessDied:
         """Wait for the end of a process that has closed its connection, and say how it ended."""
         try:
-            async with asyncio.timeout(REAP_SECONDS):
-                code = await self._process.wait()
+            async with asyncio.timeout(EXIT_SECONDS):
+                code = await asyncio.shield(self._exited)
         except TimeoutError:  # it has closed the connection itself
             code = await self.kill()
-        self._end_group()
-        self._writer.close()
         return death(code, self._memory_kills.explain(code))
 
     async def kill(self) -> int:
@@ -162,8 +166,8 @@ class HandlerProcess:
         self._end_group()
         self._writer.close()
         try:
-            async with asyncio.timeout(REAP_SECONDS):
-                return await self._process.wait()
+            async with asyncio.timeout(EXIT_SECONDS):
+                return await asyncio.shield(self._exited)
         except TimeoutError:
             log.error("process %d of a handler does not end although it was killed", self._process.pid)
             return -signal.SIGKILL
@@ -173,9 +177,22 @@ class HandlerProcess:
         self._writer.close()
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_SECONDS):
-                await self._process.wait()
+                await asyncio.shield(self._exited)
         await self.kill()
+
+    def _end(self, _: object) -> None:
+        """Take note of its end: kill what it has started, and end a call that it still has."""
+        self._end_group()
+        loop = asyncio.get_running_loop()
+        loop.call_later(LAST_WORDS_SECONDS, self._writer.close)
+        loop.call_later(REAP_SECONDS, self._reap_group)
 
     def _end_group(self) -> None:
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
+
+    def _reap_group(self) -> None:
+        """Wait for what it had started, which is left to this process where that is the first of its container."""
+        with suppress(ChildProcessError):
+            while os.waitpid(-self._process.pid, os.WNOHANG)[0]:
+                pass
