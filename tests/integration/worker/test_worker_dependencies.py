@@ -7,15 +7,19 @@ import logging
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from headrace import App, Context, DependencyFailed, Store, Worker
+from headrace.stores import open_store
 from headrace.stores.memory import MemoryStore
 from headrace.testing import TestQueue
 from headrace.worker import lifespans
+from tests.integration.worker.processes import Start, ended
 from tests.integration.worker.support import Running, empty, eventually, put, queue, settings, sizes, working
+from tests.services.redis import RedisServer
 
 
 class Pool:
@@ -113,6 +117,39 @@ async def test_what_cannot_be_made_ends_the_worker_before_it_takes_a_job(store: 
     assert not worker.started.is_set()
     assert order == ["pool closed"]
     assert await sizes(store) == {"ready": 1}
+
+
+BROKEN = {
+    "dependency": (
+        "async def database() -> str:\n    raise OSError('no route to the database')\n\napp.dependency(database)\n",
+        "Error: dependency 'database' could not be made: OSError: no route to the database\n",
+    ),
+    "process": (
+        "import os\nif os.environ.get('IN_WORKER') == str(os.getppid()):\n    raise RuntimeError('not here')\n"
+        "os.environ['IN_WORKER'] = str(os.getpid())\n\n"
+        "@app.handler('render', process=True)\ndef render(ctx, payload): ...\n",
+        "Error: a process for handlers could not import the handlers: RuntimeError: not here\n",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", BROKEN)
+async def test_a_worker_process_that_cannot_start_says_why_and_takes_no_job(
+    server: RedisServer, prefix: str, start: Start, tmp_path: Path, what: str
+) -> None:
+    module, told = BROKEN[what]
+    (tmp_path / "broken.py").write_text(
+        f"from headrace import App\napp = App()\n{module}\n@app.handler('send')\ndef send(ctx, payload): ...\n"
+    )
+    store = open_store(server.url, prefix)
+    producer = await queue(store)
+    await put(producer, "send", [None])
+    worker = start("only", application="broken:app")
+    assert await ended(worker) == 1
+    assert told in worker.log.read_text()
+    assert "Traceback" not in worker.log.read_text()
+    assert await sizes(store) == {"ready": 1}
+    await store.close()
 
 
 async def test_a_worker_that_is_stopped_while_it_makes_its_dependencies_ends(store: Store) -> None:
