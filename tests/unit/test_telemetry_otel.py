@@ -25,10 +25,11 @@ from headrace import (
     Snooze,
     SyncProducer,
 )
-from headrace.telemetry.counts import BUCKETS
+from headrace.telemetry.counts import BUCKETS, MAX_LABEL_SETS, OTHER
 from headrace.telemetry.otel import OpenTelemetryMetrics
 from headrace.telemetry.tracing import TracedProducer, TracedSyncProducer, traced
 from headrace.testing import BlockingTestQueue, TestQueue
+from headrace.worker.metrics import Readings
 
 ONCE = RetryPolicy(max_retries=1, strategy="linear", base_ms=1000)
 
@@ -109,6 +110,32 @@ def exported() -> Iterator[tuple[TracerProvider, InMemorySpanExporter]]:
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     yield provider, exporter
     provider.shutdown()
+
+
+async def test_types_that_nobody_foresaw_do_not_fill_the_instruments() -> None:
+    """Producers name types: those of jobs that are parked here are known to nobody."""
+    reader = InMemoryMetricReader()
+    metrics = OpenTelemetryMetrics(MeterProvider([reader]))
+    async with TestQueue(application(), metrics=metrics) as queue:
+        await queue.enqueue_many([JobSpec(f"strange-{number}", None) for number in range(300)])
+        await queue.run_until_idle()
+        finished = cast(list[NumberDataPoint], points_of(reader)["headrace.jobs.finished"])
+    types = {str((each.attributes or {})["headrace.job.type"]) for each in finished}
+    assert len(types) == MAX_LABEL_SETS + 1
+    assert OTHER in types
+    assert sum(each.value for each in finished) == 300
+
+
+async def test_the_clock_and_the_claim_loop_are_shown() -> None:
+    reader = InMemoryMetricReader()
+    metrics = OpenTelemetryMetrics(MeterProvider([reader]))
+    metrics.started(lambda: Readings(4, 1, 2.5, clock_ahead=-3.0))
+    metrics.started(lambda: Readings(4, 1, 0.5, clock_ahead=1.0))
+    points = points_of(reader)
+    for name, value in (("headrace.claim_cycle.age", 2.5), ("headrace.clock.ahead", -3.0)):
+        (point,) = points[name]
+        assert isinstance(point, NumberDataPoint)
+        assert point.value == value
 
 
 async def test_a_run_is_linked_to_the_span_that_sent_its_job(

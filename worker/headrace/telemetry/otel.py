@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation, get_meter_provider
 
-from headrace.telemetry.counts import BUCKETS
+from headrace.telemetry.counts import BUCKETS, MAX_LABEL_SETS, OTHER
 from headrace.worker.metrics import NoMetrics, Outcome, Readings
 
 if TYPE_CHECKING:
@@ -62,8 +62,12 @@ class OpenTelemetryMetrics(NoMetrics):
         self._refused = meter.create_counter("headrace.acks.refused", "{job}", "Results that came too late.")
         self._unanswered = meter.create_counter("headrace.store.unanswered_calls", "{call}", "Calls without an answer.")
         self._reads: list[Callable[[], Readings | None]] = []
+        self._label_sets: set[tuple[str, str, Outcome]] = set()
         meter.create_observable_gauge(
             "headrace.clock.ahead", [self._ahead], "s", "By how much the clock here is ahead of the store's."
+        )
+        meter.create_observable_gauge(
+            "headrace.claim_cycle.age", [self._cycles], "s", "Since the claim loop last did what it should."
         )
         meter.create_observable_gauge("headrace.slots", [self._slots], "{slot}", "Places for handlers, by state.")
         meter.create_observable_gauge("headrace.leader.epoch", [self._epochs], "1", "Epoch of a leader here, 0: none.")
@@ -88,15 +92,25 @@ class OpenTelemetryMetrics(NoMetrics):
     def settled(self, queue: str, outcome: Outcome, runs: Sequence[Execution]) -> None:
         """Count finished jobs by type, and record how long each ran and how late it began."""
         destination = _destination(queue)
-        for type, jobs in Counter(run.job.type for run in runs).items():
+        shown = {type: self._shown(queue, type, outcome) for type in {run.job.type for run in runs}}
+        for type, jobs in Counter(shown[run.job.type] for run in runs).items():
             self._finished.add(jobs, destination | {"headrace.job.type": type, "headrace.outcome": outcome})
         failed = {"error.type": "_OTHER"} if outcome in ("retried", "dead") else {}
         process = _operation("process", "process") | destination | failed
         for run in runs:
             if (seconds := run.seconds) is not None:
-                self._durations.record(seconds, process | {"headrace.job.type": run.job.type})
+                self._durations.record(seconds, process | {"headrace.job.type": shown[run.job.type]})
                 if (delay := run.start_delay) is not None:
                     self._delays.record(delay, destination)
+
+    def _shown(self, queue: str, type: str, outcome: Outcome) -> str:
+        """Return the type that is shown: its own, or ``_OTHER`` beyond 200 sets of labels. Producers name types."""
+        labels = queue, type, outcome
+        if labels not in self._label_sets:
+            if len(self._label_sets) >= MAX_LABEL_SETS:
+                return OTHER
+            self._label_sets.add(labels)
+        return type
 
     def leases_lost(self, queue: str, jobs: int) -> None:
         """Count jobs whose lease was lost."""
@@ -158,6 +172,11 @@ class OpenTelemetryMetrics(NoMetrics):
         readings = [found for read in list(self._reads) if (found := read()) is not None]
         if ahead := [each.clock_ahead for each in readings if each.clock_ahead is not None]:
             yield Observation(max(ahead, key=abs), SYSTEM)
+
+    def _cycles(self, options: CallbackOptions) -> Iterable[Observation]:
+        ages = [found.cycle_age for read in list(self._reads) if (found := read()) is not None]
+        if ages:
+            yield Observation(max(ages), SYSTEM)
 
     def _slots(self, options: CallbackOptions) -> Iterable[Observation]:
         readings = self._readings()
