@@ -7,6 +7,7 @@ import pytest
 from headrace.errors import InvalidInput
 from headrace.lifecycle import promote
 from headrace.stores.base import MAX_CLAIM, MAX_RECOVER, Settled, Store
+from headrace.stores.protocols.working import LEASE_LOST
 from tests.conformance.conftest import Advance
 from tests.conformance.steps import (
     LONG_MS,
@@ -80,7 +81,7 @@ async def test_V11_an_expired_lease_is_recovered_by_the_next_claim(store: Store,
     assert ids(lost) == ["a"]
     again = await claim_when_due(alive, advance, 100, not_before=lost.now + 100)
     job = opened(again.jobs[0])
-    assert (job.id, job.attempt, job.expiries, job.last_error) == ("a", 0, 1, "")
+    assert (job.id, job.attempt, job.expiries, job.last_error) == ("a", 0, 1, LEASE_LOST)
     assert [(entry.status, entry.worker) for entry in job.history] == [("lease expired", "dead")]
     assert job.history[0].at <= again.now
 

@@ -7,6 +7,7 @@ import pytest
 from headrace.retry import RetryPolicy, decide
 from headrace.settings import DEFAULT_HISTORY_ENTRIES as HISTORY_ENTRIES
 from headrace.stores.base import Failure, Store
+from headrace.stores.protocols.working import LEASE_LOST
 from tests.conformance.conftest import Advance
 from tests.conformance.steps import (
     LONG_MS,
@@ -172,5 +173,5 @@ async def test_attempts_and_expiries_are_counted_apart(store: Store, advance: Ad
     await advance(20)
     await store.fail(ref(), failures(await worker.claim(lease_ms=LONG_MS), 0, ""))
     job = opened((await worker.claim()).jobs[0])
-    assert (job.attempt, job.expiries, job.last_error) == (2, 1, "boom")
+    assert (job.attempt, job.expiries, job.last_error) == (2, 1, LEASE_LOST)
     assert [entry.status for entry in job.history] == ["failed", "lease expired", "failed"]

@@ -13,6 +13,7 @@ from headrace.migration import bury_jobs, drain_action, move_jobs, tidy_arrivals
 from headrace.producer import Producer
 from headrace.settings import DrainSettings, QueueSettings
 from headrace.stores.base import Aside, Counts, Failure, Fence, Store, Unknown
+from headrace.stores.protocols.working import LEASE_LOST
 from tests.conformance.actors import Gate, killed_after, standing_before
 from tests.conformance.conftest import Advance, Complete
 from tests.conformance.steps import (
@@ -89,7 +90,7 @@ async def test_V8_what_a_job_has_gone_through_goes_with_it(store: Store, advance
     assert (await Worker(store, "careful").claim(at=target, suspects=0)).jobs == []
     (claimed,) = (await Worker(store, "bold").claim(at=target)).jobs
     job = opened(claimed, target)
-    assert (job.attempt, job.expiries, job.last_error) == (1, 1, "boom")
+    assert (job.attempt, job.expiries, job.last_error) == (1, 1, LEASE_LOST)
     assert [entry.status for entry in job.history] == ["failed", "lease expired"]
 
 
