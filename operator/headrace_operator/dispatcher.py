@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from headrace_operator.api.names import QueueKey
 from headrace_operator.kube import ApiError, ApiUnavailable, Kube, NotLeading, queues
 from headrace_operator.metrics import OperatorMetrics, Outcome
+from headrace_operator.recent import Recent
 from headrace_operator.reconciler import Reconciler
 from headrace_operator.workqueue import WorkQueue
 
@@ -30,6 +31,7 @@ class Dispatcher:
         self,
         kube: Kube,
         reconciler: Reconciler,
+        recent: Recent,
         *,
         clock: Callable[[], float],
         namespaces: Iterable[str] = (),
@@ -40,6 +42,7 @@ class Dispatcher:
     ) -> None:
         self._kube = kube
         self._reconciler = reconciler
+        self._recent = recent
         self._clock = clock
         self._namespaces: tuple[str | None, ...] = tuple(namespaces) or (None,)
         self._concurrency = concurrency
@@ -115,6 +118,9 @@ class Dispatcher:
                 spread = min(LONGEST_SPREAD, len(new) * SPREAD_SECONDS)
                 for key in new:
                     self.add(key, self._uniform(0.0, spread))
+                for key, (_, version) in listed.items():
+                    if self._recent.changed(key, "queue", version):
+                        self.add(key)  # its event was missed
                 for key in self._known - listed.keys():
                     self.add(key)  # its end was missed
                 self.listed, self.listed_at = dict(listed.values()), started

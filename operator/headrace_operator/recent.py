@@ -69,14 +69,18 @@ class Recent:
             until = self._clock() + KEPT_SECONDS
             self._kept.setdefault(key, {})[what] = Kept(value, frozenset(versions), until)
 
-    def changed(self, key: QueueKey, what: What, version: str | None = None) -> None:
-        """Say that an object has now ``version`` (None: unknown, or it is gone)."""
+    def changed(self, key: QueueKey, what: What, version: str | None = None) -> bool:
+        """Say that an object has now ``version`` (None: unknown, or it is gone).
+
+        Returns whether something else was kept, which is forgotten.
+        """
         kept = self._kept.get(key, {}).get(what)
         if kept is not None and version is not None and version in kept.versions:
-            return  # that is what was read
+            return False  # that is what was read
         self._note(key)
         if kept is not None:
             del self._kept[key][what]
+        return kept is not None
 
     def forget(self, key: QueueKey) -> None:
         """Forget everything about a Queue: it is gone, or something of it was just written."""

@@ -127,6 +127,7 @@ class Duties:
         dispatcher = Dispatcher(
             kube,
             reconciler,
+            recent,
             clock=clock,
             namespaces=settings.watch_namespaces,
             concurrency=settings.concurrency,

@@ -135,10 +135,14 @@ class QueueSpec(ApiModel):
     model_config = ConfigDict(
         json_schema_extra=rules(
             (
-                "!self.paused || self.stopPolicy != 'HoldAndDrain'",
+                # A rule about two fields of the spec is looked at whenever any of them changes. What an object had
+                # before the rule came must not keep it from being changed elsewhere.
+                "!self.paused || self.stopPolicy != 'HoldAndDrain' || (oldSelf.hasValue() && oldSelf.value().paused && "
+                "oldSelf.value().stopPolicy == 'HoldAndDrain')",
                 "spec.paused (take jobs, run none) contradicts spec.stopPolicy HoldAndDrain (run jobs, take none); set "
                 "stopPolicy to None to pause",
-            )
+            ),
+            optionalOldSelf=True,
         )
     )
 

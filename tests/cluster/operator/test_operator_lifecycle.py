@@ -28,9 +28,10 @@ def test_K1_a_bump_under_load_with_real_workers_loses_and_doubles_nothing(
     queues: Queues, redis: RedisServer, cluster: LocalCluster
 ) -> None:
     name = queues.queue_name("mail")
-    queues.apply("mail", workers=workers(concurrency=8), scaling={"mode": "Manual", "replicas": 2})
+    queues.apply("mail", workers=workers(concurrency=4), scaling={"mode": "Manual", "replicas": 8})
     queues.wait("mail")
-    queues.wait("mail", "WorkersAvailable", deadline=60)
+    queues.wait("mail", "WorkersAvailable", "True", "Available", deadline=110)
+    assert len(cluster.pods(queues.namespace)) == 8
     sent = [f"job-{number}" for number in range(1200)]
     with SyncProducer(redis.url) as producer:
         for number, job in enumerate(sent):

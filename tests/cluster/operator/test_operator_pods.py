@@ -101,7 +101,7 @@ def test_a_pod_template_is_merged_over_the_rendered_one_and_a_typo_is_told(queue
     queues.wait("sms", "Stalled", "True", "InvalidPodTemplate")
 
 
-def test_workers_run_under_the_restricted_pod_security_standard(queues: Queues, cluster: LocalCluster) -> None:
+def test_E14_workers_run_under_the_restricted_pod_security_standard(queues: Queues, cluster: LocalCluster) -> None:
     enforced = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
     cluster.patch("v1", "Namespace", queues.namespace, None, enforced)
     queues.apply("mail", workers=idle_workers())

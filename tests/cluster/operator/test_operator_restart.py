@@ -12,7 +12,7 @@ import pytest
 
 from headrace.stores import open_store
 from headrace.stores.base import Store
-from headrace.topology import Topology
+from headrace.topology import PartitionRef, Topology
 from headrace_operator import steps
 from headrace_operator.api.names import QueueKey
 from headrace_operator.apply import Outdated
@@ -185,6 +185,44 @@ async def plans_up_to_promotion(operator: OperatorInTest, key: QueueKey) -> tupl
         for step in planned:
             await operator.applier.run(step, seen.queue, store)
     raise AssertionError("no plan promotes")
+
+
+async def test_O43_what_changes_between_two_steps_is_planned_anew_and_nothing_is_left(
+    cluster: LocalCluster, queues: Queues, redis: RedisServer
+) -> None:
+    key, name = QueueKey(queues.namespace, "mail"), queues.queue_name("mail")
+    wishes = iter([(2, 8), (3, 2), (4, 16)])
+
+    async def wish_again(step: steps.Step) -> None:
+        """Each step that leads towards a version is followed by the wish for the next one."""
+        if isinstance(step, steps.CreateQueueVersion | steps.Provision) and (wish := next(wishes, None)) is not None:
+            await asyncio.to_thread(queues.patch, "mail", version=wish[0], partitions=wish[1])
+
+    await asyncio.to_thread(queues.apply, "mail", connection={"url": redis.url})
+    store = open_store(redis.url)
+    try:
+        async with OperatorInTest(cluster, after_step=wish_again) as operator:
+            for _ in range(20):
+                delay = await operator.reconciler.reconcile(key)
+                topology = await store.read_topology(name)
+                if (
+                    topology is not None
+                    and set(topology.versions) == {4}
+                    and await asyncio.to_thread(ready_now, queues)
+                ):
+                    break
+                await asyncio.sleep(min(delay or 0.0, 1.0))
+        assert next(wishes, None) is None
+        assert topology is not None
+        assert (topology.active, topology.partitions, set(topology.versions)) == (4, 16, {4})
+        phases = await asyncio.to_thread(queues.versions, "mail")
+        assert phases[4] == "Active"
+        assert set(phases.values()) <= {"Active", "Completed", "Superseded"}
+        for version, partitions in ((1, 4), (2, 8), (3, 2)):
+            left = await store.counts([PartitionRef(name, version, number) for number in range(partitions)])
+            assert {count.state for count in left} <= {"absent", "tombstone"}
+    finally:
+        await store.close()
 
 
 def test_K2_an_operator_killed_by_the_system_goes_on_where_it_was(

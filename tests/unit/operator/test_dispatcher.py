@@ -8,6 +8,7 @@ from typing import cast
 from headrace_operator.api.names import QueueKey
 from headrace_operator.dispatcher import Dispatcher
 from headrace_operator.kube import Kube
+from headrace_operator.recent import Recent
 from headrace_operator.reconciler import Reconciler
 from tests.unit.operator.api_in_memory import ApiInMemory
 
@@ -35,7 +36,9 @@ class Passes:
 async def test_a_queue_that_is_created_again_while_its_removal_is_noted_is_looked_at() -> None:
     passes = Passes()
     loop = asyncio.get_running_loop()
-    dispatcher = Dispatcher(cast(Kube, ApiInMemory()), cast(Reconciler, passes), clock=loop.time, concurrency=2)
+    dispatcher = Dispatcher(
+        cast(Kube, ApiInMemory()), cast(Reconciler, passes), Recent(loop.time), clock=loop.time, concurrency=2
+    )
     passes.dispatcher = dispatcher
     dispatcher.add(KEY)
     running = asyncio.create_task(dispatcher.run())

@@ -39,7 +39,7 @@ def test_a_value_is_kept_until_another_version_is_told_of_or_its_time_is_over() 
 
 def test_what_changes_while_it_is_read_is_not_kept() -> None:
     recent = Recent(Time())
-    tells: tuple[Callable[[], None], ...] = (
+    tells: tuple[Callable[[], object], ...] = (
         lambda: recent.changed(KEY, "queue", "6"),
         lambda: recent.changed(KEY, "queue", None),
         lambda: recent.forget(KEY),
