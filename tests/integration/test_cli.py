@@ -17,7 +17,7 @@ from headrace.cli.main import app
 from headrace.lifecycle import configure, promote
 from headrace.settings import QueueSettings
 from headrace.stores import open_store
-from headrace.stores.base import Failure
+from headrace.stores.base import Beat, Failure
 from headrace.topology import PartitionRef
 from tests.services.redis import RedisServers, flavours
 
@@ -176,3 +176,22 @@ async def test_what_a_queue_overrules_is_shown_beside_a_workers_own_settings(run
     assert code == 0
     assert shown["settings"]["lease_ms"] == {"value": 800, "given_by": "--lease-ms"}
     assert shown["queues"] == {"emails": {"lease_ms": {"value": 7000, "given_by": "queue emails"}}}
+
+
+async def test_workers_are_listed_and_told_to_claim_nothing(run: Run, store: Store) -> None:
+    await store.tick("emails", "w-1", Beat("host-1", 17, "emails-abc", "node-1", 16, 3))
+    await store.tick("emails", "w-2", Beat("host-2", 18))
+    code, out, _ = await asyncio.to_thread(run, "worker", "list", "emails")
+    first, *_ = [line.split() for line in out.splitlines()[1:]]
+    assert (code, first[:8]) == (0, ["w-1", "emails-abc", "node-1", "host-1", "17", "16", "3", "-"])
+    code, out, _ = await asyncio.to_thread(run, "worker", "stop-claiming", "emails", "w-1", "--seconds", "60")
+    assert (code, out) == (0, "1 worker(s) of queue emails claim nothing for 60 s\n")
+    code, out, _ = await asyncio.to_thread(run, "worker", "list", "emails", "-o", "json")
+    shown = {each["name"]: each for each in json.loads(out)}
+    assert 0 < shown["w-1"]["stop_ms"] <= 60_000
+    assert (shown["w-2"]["stop_ms"], shown["w-2"]["pid"], shown["w-1"]["in_flight"]) == (None, 18, 3)
+    code, _, err = await asyncio.to_thread(run, "worker", "stop-claiming", "emails", "w-9")
+    assert (code, err) == (1, "Error: NAME: 'w-9' is no worker of queue emails; see `headrace worker list`\n")
+    code, out, _ = await asyncio.to_thread(run, "worker", "stop-claiming", "emails", "w-1", "--seconds", "0")
+    assert (code, out) == (0, "1 worker(s) of queue emails claim again\n")
+    assert (await store.tick("emails", "w-1")).stop_ms is None

@@ -14,6 +14,7 @@ from headrace.cli.audit import audit_queue
 from headrace.cli.check import check
 from headrace.cli.output import Exit
 from headrace.cli.status import status
+from headrace.cli.workers import list_workers, stop_claiming
 
 _HELP = "Delayed-job queues on Redis: run workers, enqueue jobs, look after versions."
 _INTERRUPTED = 130  # what Typer makes of a KeyboardInterrupt
@@ -46,6 +47,8 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
 )
+worker.app.command("list")(list_workers)
+worker.app.command("stop-claiming")(stop_claiming)
 app.add_typer(worker.app, name="worker")
 app.add_typer(topology.app, name="topology")
 app.add_typer(queue.app, name="queue")

@@ -36,7 +36,7 @@ from headrace.worker.settings_file import misspelled
 
 log = logging.getLogger("headrace.worker")
 
-app = typer.Typer(no_args_is_help=True, help="Run workers.")
+app = typer.Typer(no_args_is_help=True, help="Run workers, and look after them.")
 
 
 _DEFAULTS = {"worker_id": "host name", "queues": "default"}
