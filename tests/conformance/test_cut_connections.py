@@ -1,0 +1,167 @@
+"""A client that dies at any command of any operation leaves every job in one place: an audit of all keys proves it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, cast
+
+import pytest
+
+from headrace.audit import audit
+from headrace.dead_letters import dead_jobs, retry_dead
+from headrace.deletion import delete_queue
+from headrace.lifecycle import complete, configure, promote
+from headrace.migration import bury_jobs, move_jobs, tidy_arrivals
+from headrace.producer import JobSpec, Producer
+from headrace.settings import DrainSettings, QueueSettings, Retention
+from headrace.stores.base import Failure, Fence, Release, Store, Success, Unknown
+from headrace.stores.redis import RedisStore
+from tests.conformance.steps import LONG_MS, QUEUE, Worker, enqueue, failures, ids, new, ref, run_everything, settled
+from tests.services.redis_setups import SETUPS, RedisSetups
+
+LEADER = Fence(1, "leader")
+
+
+class Cut:
+    """Passes commands on to a store's client, until that dies at one of them: ``applied``, or before it was sent."""
+
+    def __init__(self, client: Any, at: int, *, applied: bool) -> None:
+        self._client = client
+        self._at = at
+        self._applied = applied
+        self.sent: list[str] = []
+        self.died = asyncio.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        call = getattr(self._client, name)
+        if name not in ("run", "command"):
+            return call
+
+        async def send(what: Any, *args: Any, **options: Any) -> Any:
+            self.sent.append(getattr(what, "name", what))
+            dies = len(self.sent) >= self._at
+            if not dies or (self._applied and len(self.sent) == self._at):
+                reply = await call(what, *args, **options)
+            if not dies:
+                return reply
+            self.died.set()
+            return await asyncio.Event().wait()  # a dead client does nothing more
+
+        return send
+
+
+async def until_death(wire: Cut, operation: Callable[[Store], Awaitable[None]], store: Store) -> bool:
+    """Do an operation until its client dies; False if it ended before."""
+    living = asyncio.all_tasks()
+    tasks = [asyncio.ensure_future(operation(store)), asyncio.ensure_future(wire.died.wait())]
+    async with asyncio.timeout(60):
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    if not wire.died.is_set():
+        tasks[0].result()
+    left = asyncio.all_tasks() - living
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)
+    return wire.died.is_set()
+
+
+async def jobs(store: Store) -> None:
+    """Take jobs through every state; one by one, many at a time, with ids of the caller, at a time."""
+    names = ("done", "failed", "released", "snoozed", "parked", "dead")
+    await enqueue(store, *names, new("later", when=-1))
+    worker = Worker(store, "one")
+    claim = await worker.claim(6)
+    await store.resume(ref(), worker.name, worker.seq, LONG_MS)
+    leases = dict(zip(ids(claim), settled(claim), strict=True))
+    await store.renew(ref(), list(leases.values()), LONG_MS)
+    await store.ack(ref(), [leases["done"]], [Success("send", 0)])
+    await store.fail(ref(), [Failure(*leases["failed"], 0, "boom"), Failure(*leases["dead"], None, "boom")])
+    await store.release(ref(), [Release(*leases["released"]), Release(*leases["snoozed"], LONG_MS, "snoozed")])
+    await store.park(ref(), [Unknown(*leases["parked"], "send")])
+    await store.unpark(ref(), ["send"])
+    lost = await worker.claim(2, lease_ms=LONG_MS)
+    await store.renew(ref(), settled(lost), 1)
+    await store.recover(ref())
+    await store.promote_due(ref())
+    parked = await worker.claim(1, alone=True)
+    await store.park(ref(), [Unknown(*each, "send") for each in settled(parked)])
+    await store.bury_parked(ref(), "send")
+    letters = await store.dead_letters(ref())
+    await store.remove_dead(ref(), [letter.letter for letter in letters[:1]])
+    await store.trim(ref())
+    await store.sleep(ref(), 0)
+    producer = Producer(store)
+    for dead in [letter async for letter in dead_jobs(store, QUEUE)]:
+        await retry_dead(producer, store, dead)
+    await producer.enqueue(QUEUE, "send", id="mine")
+    await producer.enqueue(QUEUE, "send", delay=3600.0)
+    await producer.enqueue_many(QUEUE, [JobSpec("send", n, id=f"many-{n}") for n in range(5)])
+    other = Worker(store, "other")
+    claim = await other.claim(3)
+    await store.fail(ref(), failures(claim, None)[:1])
+    await other.claim(2, acks=settled(claim)[1:])
+    await audit(store, QUEUE, repair=True, load=1.0)
+
+
+async def versions(store: Store) -> None:
+    """Promote over a version with jobs of every kind, move some, bury some, complete it."""
+    await enqueue(store, "a", "b", new("c", when=-LONG_MS))
+    claim = await Worker(store, "one").claim(1)
+    await store.fail(ref(), failures(claim, None))
+    await promote(store, QUEUE, 2, 1)
+    await Producer(store).enqueue(QUEUE, "send", id="b")
+    await move_jobs(store, ref(), LEADER, limit=1)
+    await tidy_arrivals(store, ref(0, 2), LEADER)
+    await bury_jobs(store, ref(), DrainSettings(timeout_ms=1000, on_timeout="dead_letter"))
+    await configure(store, QUEUE, QueueSettings(timeout_ms=1000))
+    await complete(store, QUEUE, 1, client_retry_ms=0)
+    topology = await store.read_topology(QUEUE)
+    assert topology is not None
+    await run_everything(store, topology)
+
+
+async def deletion(store: Store) -> None:
+    """Delete the queue with what it holds, and create it again."""
+    await enqueue(store, "a", new("later", when=-LONG_MS))
+    await delete_queue(store, QUEUE)
+    await promote(store, QUEUE, 1, 2)
+    await enqueue(store, "a", at=ref(0), partitions=2)
+
+
+OPERATIONS = {"jobs": jobs, "versions": versions, "deletion": deletion}
+
+
+async def problems(store: Store) -> Sequence[object]:
+    """What an audit finds; nothing where there is no queue yet, or no more."""
+    if await store.read_topology(QUEUE) is None:
+        return ()
+    found = await audit(store, QUEUE, load=1.0)
+    return [*found.open, *found.unproven]
+
+
+@pytest.mark.parametrize("applied", [False, True], ids=["never sent", "reply lost"])
+@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize("setup", SETUPS)
+async def test_J1_J10_a_client_that_dies_at_any_command_leaves_every_job_in_one_place(
+    setup: str, prefix: str, redis_setups: RedisSetups, operation: str, applied: bool
+) -> None:
+    cut = 0
+    while True:
+        cut += 1
+        store = RedisStore(redis_setups.url(setup), prefix=f"{prefix}-{cut}")
+        await promote(store, QUEUE, 1, 1, settings=QueueSettings(retention=Retention()))
+        client = store._client
+        wire = Cut(client, cut, applied=applied)
+        store._client = cast(Any, wire)
+        if store._hints is not None:
+            store._hints._client = cast(Any, wire)
+        died = await until_death(wire, OPERATIONS[operation], store)
+        store._client = client
+        if store._hints is not None:
+            store._hints._client = cast(Any, client)
+        assert list(await problems(store)) == [], f"after {wire.sent}"
+        await store.close()
+        if not died:
+            break
+    assert cut >= 15
