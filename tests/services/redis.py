@@ -123,7 +123,15 @@ class RedisServer:
 
     def start(self) -> None:
         """Start the server and wait until it answers. Raises RuntimeError with its last words if it does not."""
+        self.launch()
+        self.wait()
+
+    def launch(self) -> None:
+        """Start the server and wait for nothing."""
         self._process.start()
+
+    def wait(self) -> None:
+        """Wait until it answers. Raises RuntimeError with its last words if it does not."""
         deadline = time.monotonic() + START_SECONDS
         while not self.answers():
             if not self._process.running or time.monotonic() > deadline:

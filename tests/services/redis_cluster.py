@@ -116,19 +116,18 @@ class RedisClusterServers:
         running = [server for server in self.servers if server.answers()]
         return all("cluster_state:ok" in _lines(_ask(server, "CLUSTER", "INFO")) for server in running)
 
+    def begin_to_move(self, key: str | bytes) -> MovingSlot:
+        """Begin to move the key's slot to another master."""
+        source, masters = self.holder(key), self.masters
+        target = masters[(masters.index(source) + 1) % len(masters)]
+        return MovingSlot(self._slot(key), source, target, masters)
+
     def move_slot_of(self, key: str | bytes) -> None:
         """Move the key's slot to another master, key by key, as an operator of the cluster would."""
-        slot, masters = self._slot(key), self.masters
-        source = self.holder(key)
-        target = masters[(masters.index(source) + 1) % len(masters)]
-        source_id, target_id = (_ask(each, "CLUSTER", "MYID") for each in (source, target))
-        _ask(target, "CLUSTER", "SETSLOT", slot, "IMPORTING", source_id)
-        _ask(source, "CLUSTER", "SETSLOT", slot, "MIGRATING", target_id)
-        while names := _ask(source, "CLUSTER", "GETKEYSINSLOT", slot, 2):
-            _ask(source, "MIGRATE", "127.0.0.1", target.port, "", 0, 5000, "KEYS", *names)
+        moving = self.begin_to_move(key)
+        while moving.move_keys(2):
             time.sleep(0.02)  # traffic meets a slot that is on its way
-        for server in (target, source, *(each for each in masters if each not in (source, target))):
-            _ask(server, "CLUSTER", "SETSLOT", slot, "NODE", target_id)
+        moving.finish()
 
     def close(self) -> None:
         """End all servers and remove their folders."""
@@ -171,3 +170,26 @@ def _follows(replica: RedisServer) -> bool:
     with replica.client() as client:
         linked: bool = client.info("replication").get("master_link_status") == "up"
     return linked
+
+
+class MovingSlot:
+    """A slot that is on its way from one master to another."""
+
+    def __init__(self, slot: int, source: RedisServer, target: RedisServer, masters: list[RedisServer]) -> None:
+        self.slot, self.source, self.target, self._masters = slot, source, target, masters
+        source_id, self._target_id = (_ask(each, "CLUSTER", "MYID") for each in (source, target))
+        _ask(target, "CLUSTER", "SETSLOT", slot, "IMPORTING", source_id)
+        _ask(source, "CLUSTER", "SETSLOT", slot, "MIGRATING", self._target_id)
+
+    def move_keys(self, most: int = 1000) -> int:
+        """Move at most so many of its keys; the number of them."""
+        names = _ask(self.source, "CLUSTER", "GETKEYSINSLOT", self.slot, most)
+        if names:
+            _ask(self.source, "MIGRATE", "127.0.0.1", self.target.port, "", 0, 5000, "KEYS", *names)
+        return len(names)
+
+    def finish(self) -> None:
+        """Tell all masters that the target has it."""
+        others = [each for each in self._masters if each not in (self.source, self.target)]
+        for server in (self.target, self.source, *others):
+            _ask(server, "CLUSTER", "SETSLOT", self.slot, "NODE", self._target_id)

@@ -90,6 +90,16 @@ class SentinelServers:
         self.replicate()
         self.primary.kill()
 
+    def switch_over(self) -> None:
+        """Let the Sentinels make the replica the primary, and the primary its replica; wait until that is done."""
+        with self.sentinels[0].client() as client:
+            client.execute_command("SENTINEL", "FAILOVER", NAME)
+        deadline = time.monotonic() + READY_SECONDS
+        while self.primary.is_primary() or not self.replica.is_primary():
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"the Sentinels did not switch over in {READY_SECONDS:g} s")
+            time.sleep(0.02)
+
     def close(self) -> None:
         """End all servers and remove their folders."""
         for server in (*self.sentinels, self.replica, self.primary):

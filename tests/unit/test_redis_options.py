@@ -27,9 +27,18 @@ def refused(url: str) -> str:
             "has ssl_ca_certs without TLS; begin it with rediss:// or",
         ),
         ("redis+sentinel://one/jobs?ssl_certfile=x", "has ssl_certfile without TLS; begin it with rediss+sentinel://"),
-        ("redis://one?timeout=5", "has an unknown option timeout; options are: none with this scheme"),
-        ("rediss://one?tls=yes", "has an unknown option tls; options are: ssl_ca_certs, ssl_certfile, ssl_keyfile,"),
-        ("redis+cluster://one?hunter2%21=1", "has an unknown option; options are: none"),
+        (
+            "redis://one?timeout=5",
+            "has an unknown option timeout; a URL such as",
+        ),
+        (
+            "rediss://one?tls=yes",
+            "takes with this scheme: ssl_ca_certs, ssl_certfile, ssl_keyfile, ssl_cert_reqs,",
+        ),
+        (
+            "redis+cluster://one?hunter2%21=1",
+            "has an unknown option; a URL such as redis://host:6379/0 takes with this scheme: no options",
+        ),
         ("redis://one?sentinel_password=hunter2", "has an unknown option sentinel_password"),
         ("rediss://one?ssl_ca_certs=/no/such.pem", "names a file in ssl_ca_certs that cannot be read: /no/such.pem"),
         ("rediss+cluster://one?ssl_ca_certs=/no/such.pem", "ssl_ca_certs that cannot be read: /no/such.pem"),

@@ -7,29 +7,37 @@ from typing import Any, cast
 import pytest
 from redis._parsers.base import BaseParser
 
-from headrace.errors import AccessDenied, HeadraceError, InvalidInput, StoreFull, StoreUnavailable, UnsupportedServer
+from headrace.errors import (
+    AccessDenied,
+    HeadraceError,
+    InvalidInput,
+    StoreFull,
+    StoreRefused,
+    StoreUnavailable,
+    UnsupportedServer,
+)
 from headrace.redis.refusals import Redirected, translated
 
 WRAPPED = "ERR Error running script (call to f_0123abc): @user_script:12: @user_script: 12: -{}"
 
 REFUSALS = [
     ("OOM command not allowed when used memory > 'maxmemory'.", StoreFull, "out of memory"),
-    ("READONLY You can't write against a read only replica.", StoreUnavailable, "read-only replica"),
-    ("LOADING Redis is loading the dataset in memory", StoreUnavailable, "loading its data set"),
-    ("MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.", StoreUnavailable, "primary"),
-    ("CLUSTERDOWN The cluster is down", StoreUnavailable, "part of the cluster is down"),
-    ("NOREPLICAS Not enough good replicas to write.", StoreUnavailable, "min-replicas-to-write"),
+    ("READONLY You can't write against a read only replica.", StoreRefused, "read-only replica"),
+    ("LOADING Redis is loading the dataset in memory", StoreRefused, "loading its data set"),
+    ("MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.", StoreRefused, "primary"),
+    ("CLUSTERDOWN The cluster is down", StoreRefused, "part of the cluster is down"),
+    ("NOREPLICAS Not enough good replicas to write.", StoreRefused, "min-replicas-to-write"),
     (
         "MISCONF Redis is configured to save RDB snapshots, but cannot write to disk.",
-        StoreUnavailable,
+        StoreRefused,
         "disk",
     ),
     (
         "BUSY Redis is busy running a script.",
-        StoreUnavailable,
+        StoreRefused,
         "busy",
     ),
-    ("UNBLOCKED force unblock from blocking operation, instance state changed", StoreUnavailable, "changed its role"),
+    ("UNBLOCKED force unblock from blocking operation, instance state changed", StoreRefused, "changed its role"),
     ("ERR unknown command 'EVALSHA', with args beginning with: 'x'", UnsupportedServer, "Redis 6.2 or newer"),
     ("ERR Unknown Redis command called from script script: 1", UnsupportedServer, "Redis 6.2 or newer"),
 ]

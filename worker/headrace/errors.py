@@ -252,11 +252,15 @@ class StoreUnavailable(HeadraceError):
     """The store gave no answer or cannot serve now; whether the call was applied is unknown."""
 
 
-class AccessDenied(StoreUnavailable):
+class StoreRefused(StoreUnavailable):
+    """The store answered that it cannot serve now, for example as a replica: nothing of the call was applied."""
+
+
+class AccessDenied(StoreRefused):
     """The store refused the credentials, or a command that Headrace needs: nothing of the call was applied."""
 
 
-class StoreFull(StoreUnavailable):
+class StoreFull(StoreRefused):
     """The store is out of memory and refused the call: nothing of it was applied."""
 
 

@@ -19,7 +19,6 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from headrace.errors import (
-    AccessDenied,
     HeadraceError,
     NotReplicated,
     OutcomeUnknown,
@@ -27,6 +26,7 @@ from headrace.errors import (
     QueueFull,
     QueueHeld,
     StoreFull,
+    StoreRefused,
     StoreUnavailable,
     TopologyConflict,
     UnknownQueue,
@@ -165,7 +165,7 @@ class Placement:
                     job.nonces = tuple(each for each in job.nonces if each != nonce)
                 raise
             except StoreUnavailable as error:
-                if not isinstance(error, AccessDenied):  # that was not applied
+                if not isinstance(error, StoreRefused):  # that was not applied
                     for job in group:
                         job.nonces, job.deadline = (*dict.fromkeys((*job.nonces, nonce)),), patience.deadline
                 await patience.pause(ref, group, error)

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from typing import Any
 from urllib.parse import urlunsplit
 
 from redis.crc import key_slot
-from redis.exceptions import AskError, MovedError, NoScriptError
+from redis.exceptions import AskError, MovedError, NoScriptError, TryAgainError
 
-from headrace.errors import HeadraceError, InvalidInput, StoreFull, StoreUnavailable
+from headrace.errors import HeadraceError, InvalidInput, StoreFull, StoreRefused, StoreUnavailable
 from headrace.redis.client import RedisClient
 from headrace.redis.options import read_options
 from headrace.redis.pipeline import Argument, Command, Replicas
@@ -26,7 +27,8 @@ from headrace.redis.urls import CLUSTER_SCHEMES, Address, addresses, malformed, 
 from headrace.server_facts import ServerFacts
 
 SLOTS = 16384
-MAX_REDIRECTIONS = 16
+FOLLOW_SECONDS = 2.0
+"""How long one call follows a slot that moves."""
 
 
 class ClusterClient:
@@ -104,18 +106,19 @@ class ClusterClient:
         """Run a command that may block for ``seconds``, on a connection of its own."""
         # Every other command of ours begins with its key.
         key = command[command.index("STREAMS") + 1] if command[0] == "XREAD" else command[1]
-        for _ in range(MAX_REDIRECTIONS):
+        patience = _Patience(self.server)
+        while True:
             node = self._node(await self._address(key))
             try:
                 return await node.blocking(seconds, *command)
             except Redirected as redirected:
-                await self._follow(redirected)
+                self._follow(redirected)
+                await patience.pause(redirected)
             except StoreFull:
                 raise
             except StoreUnavailable:
                 self._slots = []  # perhaps another node is the master now
                 raise
-        raise StoreUnavailable(f"redis cluster {self.server}: a slot moves around; nothing was run")
 
     async def messages(self, channel: bytes) -> AsyncGenerator[bytes, None]:
         """Subscribe to a channel; see `RedisClient.messages`. The nodes pass on to each other what is published."""
@@ -129,20 +132,21 @@ class ClusterClient:
         self, key: Argument, command: Command, script: Script | None, confirm: Replicas | None = None
     ) -> Any:
         asking: Address | None = None
-        for _ in range(MAX_REDIRECTIONS):
+        patience = _Patience(self.server)
+        while True:
             node = self._node(asking or await self._address(key))
             try:
                 if asking is not None:
                     return await self._ask(node, command, script, confirm)
                 return await node.send(command, script, confirm)
             except Redirected as redirected:
-                asking = await self._follow(redirected)
+                asking = self._follow(redirected)
+                await patience.pause(redirected)
             except StoreFull:
                 raise
             except StoreUnavailable:
                 self._slots = []  # perhaps another node is the master now
                 raise
-        raise StoreUnavailable(f"redis cluster {self.server}: a slot moves around; nothing was run")
 
     async def _ask(self, node: RedisClient, command: Command, script: Script | None, confirm: Replicas | None) -> Any:
         try:
@@ -152,7 +156,7 @@ class ClusterClient:
                 raise
         return await node.asking("EVAL", script.source, *command[2:], confirm=confirm)
 
-    async def _follow(self, redirected: Redirected) -> Address | None:
+    def _follow(self, redirected: Redirected) -> Address | None:
         """Take note of where a slot is; the address to ask once, if it is only on its way there."""
         error = redirected.error
         if isinstance(error, MovedError):  # before AskError, its base
@@ -162,8 +166,6 @@ class ClusterClient:
                 self._refresh = asyncio.create_task(self._read_slots_quietly())
         elif isinstance(error, AskError):
             return error.host, error.port
-        else:  # TRYAGAIN: some of the keys have moved, others not yet
-            await asyncio.sleep(0.01 * random.uniform(0.5, 1.5))
         return None
 
     async def _address(self, key: Argument) -> Address:
@@ -213,3 +215,27 @@ class ClusterClient:
             await self._read_slots()
         except HeadraceError:
             self._slots = []  # the next call reads them, and reports
+
+
+class _Patience:
+    """How long one call follows its slot: what was redirected was not run.
+
+    While a slot moves, a script whose keys are not all on one side - keys that do not exist count as missing on both -
+    is told to try again (TRYAGAIN) until the move is over.
+    """
+
+    def __init__(self, server: str) -> None:
+        self._server = server
+        self._until = time.monotonic() + FOLLOW_SECONDS
+        self._times = 0
+
+    async def pause(self, redirected: Redirected) -> None:
+        """Wait before the next try; raise StoreRefused when it is over."""
+        if time.monotonic() > self._until:
+            raise StoreRefused(
+                f"redis cluster {self._server}: a slot is on its way between two nodes for {FOLLOW_SECONDS:g} s now; "
+                "nothing was run"
+            )
+        self._times += 1
+        if isinstance(redirected.error, TryAgainError) or self._times > 4:
+            await asyncio.sleep(min(0.1, 0.005 * 2**self._times) * random.uniform(0.5, 1.5))

@@ -61,7 +61,10 @@ def _closed(tls: bool, spoke_before: bool) -> str:
         return "the connection was closed"
     if tls:  # its alert may be lost when it closes the connection at once
         return f"the connection was closed; if it asks for a certificate of ours, {_GIVE_OURS}"
-    return "the connection was closed; a server with TLS needs rediss instead of redis in the URL"
+    return (
+        "the connection was closed; a server with TLS needs rediss instead of redis in the URL, and one with as many "
+        "connections as it allows (maxclients) takes no more"
+    )
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

@@ -34,8 +34,9 @@ def read_options(query: str, *, tls: bool, sentinel: bool, socket: bool) -> Opti
         if name in _TLS and not tls:
             raise InvalidInput("store URL", f"has {name} without TLS", f"begin it with {_with_tls(sentinel)}")
         if name not in allowed:
-            known = ", ".join(allowed) or "none with this scheme"
-            raise InvalidInput("store URL", f"has an unknown option{_shown(name)}", f"options are: {known}")
+            known = ", ".join(allowed) or "no options"
+            remedy = f"a URL such as redis://host:6379/0 takes with this scheme: {known}"
+            raise InvalidInput("store URL", f"has an unknown option{_shown(name)}", remedy)
     database = given.get("db", "0")
     if not database.isdecimal():
         raise InvalidInput("store URL", "has a database that is not a number", "give db=NUMBER")

@@ -19,7 +19,15 @@ from redis.exceptions import (
     TryAgainError,
 )
 
-from headrace.errors import AccessDenied, HeadraceError, InvalidInput, StoreFull, StoreUnavailable, UnsupportedServer
+from headrace.errors import (
+    AccessDenied,
+    HeadraceError,
+    InvalidInput,
+    StoreFull,
+    StoreRefused,
+    StoreUnavailable,
+    UnsupportedServer,
+)
 from headrace.redis.no_answer import why
 
 OLDEST_SERVER = (6, 2)
@@ -44,7 +52,7 @@ _SIGNS: tuple[tuple[re.Pattern[str], Callable[[str, str], HeadraceError]], ...] 
     ),
     (
         re.compile(rf"\b({'|'.join(_REFUSED)})\b"),
-        lambda where, sign: StoreUnavailable(f"{where} {_REFUSED[sign]}"),
+        lambda where, sign: StoreRefused(f"{where} {_REFUSED[sign]}"),
     ),
     (
         re.compile(r"unknown (?:subcommand|command|redis command)", re.IGNORECASE),
@@ -81,7 +89,7 @@ def translated(error: Exception, server: str, *, tls: bool, spoke_before: bool) 
         case NoPermissionError():
             return AccessDenied(f"{where} forbids a command that Headrace needs: {error}")
         case BusyLoadingError():
-            return StoreUnavailable(f"{where} {_REFUSED['LOADING']}")
+            return StoreRefused(f"{where} {_REFUSED['LOADING']}")
         case ResponseError():
             return _refused(error, where)
         case _:
