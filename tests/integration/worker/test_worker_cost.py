@@ -45,11 +45,13 @@ async def test_P1_ten_idle_workers_cost_the_same_each_whatever_the_partitions_an
     await promote(store, QUEUE, 2, 64)
     async with AsyncExitStack() as stack:
         counted = [Counted(store) for _ in range(10)]
-        for each in counted:
-            await stack.enter_async_context(working(app, cast(Store, each)))
+        running = [await stack.enter_async_context(working(app, cast(Store, each))) for each in counted]
         await put(Producer(store), "job", range(20))
         await eventually(lambda: len(ran) == 20)
         await eventually(lambda: empty(store))
+        # What the leader among them does once per term, for every partition.
+        duties = {"unfinished_changes", "lost_hints", "statistics"}
+        await eventually(lambda: any(each.told.duties.keys() >= duties for each in running))
         before = [(each.calls.total(), each.cloned.total(), each.cloned["tick"]) for each in counted]
         await eventually(
             lambda: all(each.cloned["tick"] > was[2] + 20 for each, was in zip(counted, before, strict=True))
