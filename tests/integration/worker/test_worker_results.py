@@ -126,7 +126,8 @@ async def test_a_result_survives_an_acknowledgement_without_an_answer(store: Sto
     ids = await put(producer, "plain", ["a"])
     async with working(returning(), cast(Store, faulty)):
         await eventually(lambda: empty(store))
-        await eventually(lambda: faulty.calls["ack"] >= 3)
+        # Lost before it was applied; what came next may have gone with a claim.
+        assert not faulty.before["ack"]
     found = await finished(store)
     assert decode_result(found[encode_id(ids[0])].result) == "a"
     assert len(found) == 1
