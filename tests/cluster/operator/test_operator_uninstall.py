@@ -46,22 +46,22 @@ def test_O52_uninstalling_the_chart_keeps_definitions_and_queues_and_installing_
 ) -> None:
     queues = Queues(cluster, installed)
     queues.secret(redis.url)
-    queues.apply("mail", workers=idle_workers())
-    queues.wait("mail")
-    jobs.put(redis.url, queues.queue_name("mail"), ["a"])
-    uid, workers = queues.get("mail")["metadata"]["uid"], queues.deployment("mail")["metadata"]["uid"]
+    queues.apply("letters", workers=idle_workers())
+    queues.wait("letters")
+    jobs.put(redis.url, queues.queue_name("letters"), ["a"])
+    uid, workers = queues.get("letters")["metadata"]["uid"], queues.deployment("letters")["metadata"]["uid"]
     cluster.helm("uninstall", "headrace", "--namespace", HELM_NAMESPACE, "--wait", "--timeout", "60s")
     try:
         for name in DEFINITIONS:
             assert cluster.get("apiextensions.k8s.io/v1", "CustomResourceDefinition", name) is not None
-        assert queues.get("mail")["metadata"]["uid"] == uid
-        queues.patch("mail", version=2, partitions=8)
+        assert queues.get("letters")["metadata"]["uid"] == uid
+        queues.patch("letters", version=2, partitions=8)
     finally:
         install(cluster, installed)
-    queues.wait("mail", deadline=60)
-    assert jobs.known_topology(redis.url, queues.queue_name("mail")).active == 2
-    assert queues.deployment("mail")["metadata"]["uid"] == workers
-    cluster.delete(API, "Queue", "mail", installed)
+    queues.wait("letters", deadline=60)
+    assert jobs.known_topology(redis.url, queues.queue_name("letters")).active == 2
+    assert queues.deployment("letters")["metadata"]["uid"] == workers
+    cluster.delete(API, "Queue", "letters", installed)
 
 
 def test_O53_the_documented_way_out_ends_a_deletion_that_nobody_looks_after(
