@@ -59,4 +59,4 @@ class Installation:
             async for key in connection.scan_iter(match=f"{{headrace:{setting.queue}[:}}]*", count=1000):
                 await connection.unlink(key)
             if self._installed and self._marker is None:
-                await connection.unlink("{headrace}:marker")
+                await connection.unlink("{headrace}:marker", "{headrace}:wakes")

@@ -164,6 +164,28 @@ class Faulty:
         return call
 
 
+class HeldAcks(Faulty):
+    """Holds acknowledgements up until ``gate`` is set, alone or as part of a claim; ``sent`` counts them."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.gate = asyncio.Event()
+        self.sent = 0
+
+    def __getattr__(self, name: str) -> Any:
+        call = super().__getattr__(name)
+        if name not in ("ack", "claim"):
+            return call
+
+        async def send(*args: Any, **options: Any) -> Any:
+            if args[1] if name == "ack" else options.get("acks") or (args[5] if len(args) > 5 else ()):
+                self.sent += 1
+                await self.gate.wait()
+            return await call(*args, **options)
+
+        return send
+
+
 class Counted(Faulty):
     """Counts the calls of its clones too, in ``cloned``: those of the timers and the waiters."""
 

@@ -15,6 +15,7 @@ from headrace.topology import PartitionRef
 from tests.integration.worker.support import (
     QUEUE,
     Faulty,
+    HeldAcks,
     Running,
     ThreadWorker,
     empty,
@@ -48,16 +49,15 @@ async def test_J5_a_lease_is_renewed_until_the_acknowledgement_is_confirmed(stor
         runs += 1
 
     producer = await queue(store)
-    faulty = Faulty(store)
-    gate = faulty.hold["ack"] = asyncio.Event()
-    async with working(app, cast(Store, faulty), lease_ms=SHORT) as first:
+    held = HeldAcks(store)
+    async with working(app, cast(Store, held), lease_ms=SHORT) as first:
         await put(producer, "job", [None])
-        await eventually(lambda: faulty.calls["ack"])  # the handler is done, its acknowledgement is under way
+        await eventually(lambda: held.sent)  # the handler is done, its acknowledgement is under way
         async with working(another(elsewhere), store, lease_ms=SHORT):
             held_from = time.monotonic()
             await eventually(lambda: time.monotonic() > held_from + 3 * SHORT / 1000)
             assert await sizes(store) == {"leased": 1}
-            gate.set()
+            held.gate.set()
             await eventually(lambda: empty(store))
         assert (runs, elsewhere, first.told.lost) == (1, [], 0)
         await eventually(lambda: first.told.outcomes == {"succeeded": 1})
