@@ -141,7 +141,7 @@ async def test_a_duty_runs_when_it_is_due_and_not_in_between() -> None:
 async def test_a_duty_that_fails_is_tried_again_later_and_later_and_stops_no_other(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level(logging.WARNING, "headrace.maintenance")
+    caplog.set_level(logging.DEBUG, "headrace.maintenance")
     errors: list[Exception] = [ValueError("broken"), StoreUnavailable("redis x does not answer"), ValueError("again")]
 
     def fail(turn: Turn) -> None:

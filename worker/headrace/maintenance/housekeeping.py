@@ -110,7 +110,9 @@ class Housekeeping:
 
     def _tell(self, duty: Duty, error: Exception) -> None:
         what = f"queue {self._queue}: the leader's duty {duty.name}"
-        if isinstance(error, StoreUnavailable | Fenced):
+        if isinstance(error, StoreUnavailable):
+            log.debug("%s is put off: %s", what, error)  # the worker tells of an outage, once
+        elif isinstance(error, Fenced):
             log.warning("%s is put off: %s", what, error)
         else:
             log.error("%s failed and is tried again", what, exc_info=error)
