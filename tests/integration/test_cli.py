@@ -7,44 +7,17 @@ import io
 import json
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
 
 from headrace import Store
-from headrace.cli.main import app
 from headrace.lifecycle import configure, promote
 from headrace.settings import QueueSettings
-from headrace.stores import open_store
 from headrace.stores.base import Beat, Failure
 from headrace.topology import PartitionRef
+from tests.integration.conftest import Run
 from tests.services.redis import RedisServers, flavours
-
-Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def run(
-    redis_servers: RedisServers, prefix: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Run:
-    monkeypatch.setenv("HEADRACE_REDIS_URL", redis_servers.get(flavours()[0]).url)
-    monkeypatch.setenv("HEADRACE_PREFIX", prefix)
-
-    def call(*arguments: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            app(arguments)
-        captured = capsys.readouterr()
-        return int(ended.value.code or 0), captured.out, captured.err
-
-    return call
-
-
-@pytest.fixture
-async def store(redis_servers: RedisServers, prefix: str) -> AsyncIterator[Store]:
-    opened = open_store(redis_servers.get(flavours()[0]).url, prefix)
-    yield opened
-    await opened.close()
 
 
 def test_a_queue_is_promoted_shown_and_counted(run: Run) -> None:

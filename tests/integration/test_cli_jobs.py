@@ -4,51 +4,36 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 
 import pytest
 
 from headrace import App, Context, Producer, RetryPolicy, Store, Worker, WorkerSettings
-from headrace.cli.main import app
 from headrace.cli.status import FRESH_MS
 from headrace.envelope import encode_result, no_result
 from headrace.lifecycle import configure, promote
 from headrace.settings import QueueSettings, Retention
 from headrace.statistics import summarise
-from headrace.stores import open_store
 from headrace.stores.base import Failure, Settled, Success
 from headrace.topology import PartitionRef
-from tests.services.redis import RedisServers, flavours
+from tests.integration.conftest import Run as Command
 
 Run = Callable[..., Awaitable[tuple[int, str, str]]]
 HERE = PartitionRef("emails", 1, 0)
 
 
 @pytest.fixture
-def run(
-    redis_servers: RedisServers, prefix: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Run:
-    monkeypatch.setenv("HEADRACE_REDIS_URL", redis_servers.get(flavours()[0]).url)
-    monkeypatch.setenv("HEADRACE_PREFIX", prefix)
-
-    def command(*arguments: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            app(arguments)
-        captured = capsys.readouterr()
-        return int(ended.value.code or 0), captured.out, captured.err
-
+def run(run: Command) -> Run:
     async def call(*arguments: str) -> tuple[int, str, str]:
-        return await asyncio.to_thread(command, *arguments)  # it has an event loop of its own
+        return await asyncio.to_thread(run, *arguments)  # it has an event loop of its own
 
     return call
 
 
 @pytest.fixture
-async def store(redis_servers: RedisServers, prefix: str) -> AsyncIterator[Store]:
-    opened = open_store(redis_servers.get(flavours()[0]).url, prefix)
-    await promote(opened, "emails", 1, 1, settings=QueueSettings(retention=Retention()))
-    yield opened
-    await opened.close()
+async def store(store: Store) -> Store:
+    await promote(store, "emails", 1, 1, settings=QueueSettings(retention=Retention()))
+    return store
 
 
 _seq = iter(range(1, 10_000))

@@ -4,45 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
 
 from headrace import App, Store, Worker, WorkerSettings
-from headrace.cli.main import app
 from headrace.lifecycle import promote
-from headrace.stores import open_store
 from headrace.worker import wakeups
+from tests.integration.conftest import Run
 from tests.integration.worker.support import eventually
-from tests.services.redis import RedisServers, flavours
 
 QUEUE = "emails"
-Run = Callable[..., tuple[int, str, str]]
 
 
-@pytest.fixture
-def run(
-    redis_servers: RedisServers, prefix: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Run:
-    monkeypatch.setenv("HEADRACE_REDIS_URL", redis_servers.get(flavours()[0]).url)
-    monkeypatch.setenv("HEADRACE_PREFIX", prefix)
-    monkeypatch.setattr(wakeups, "TICK_SECONDS", 0.1)  # by which workers say that they are candidates
-
-    def call(*arguments: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            app(arguments)
-        captured = capsys.readouterr()
-        return int(ended.value.code or 0), captured.out, captured.err
-
-    return call
-
-
-@pytest.fixture
-async def store(redis_servers: RedisServers, prefix: str) -> AsyncIterator[Store]:
-    opened = open_store(redis_servers.get(flavours()[0]).url, prefix)
-    yield opened
-    await opened.close()
+@pytest.fixture(autouse=True)
+def quick_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By which workers say that they are candidates."""
+    monkeypatch.setattr(wakeups, "TICK_SECONDS", 0.1)
 
 
 async def shown(run: Run) -> dict[str, Any]:

@@ -4,37 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
 
 import pytest
 
 from headrace import lifecycle
-from headrace.cli.main import app
 from headrace.producer import JobSpec, Producer
 from headrace.stores import open_store
 from headrace.stores.base import Unknown
+from tests.integration.conftest import Run
 from tests.integration.terminal import at_a_terminal
-from tests.services.redis import RedisServers, flavours
-
-Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def run(
-    redis_servers: RedisServers, prefix: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Run:
-    url = redis_servers.get(flavours()[0]).url
-    monkeypatch.setenv("HEADRACE_REDIS_URL", url)
-    monkeypatch.setenv("HEADRACE_PREFIX", prefix)
-    asyncio.run(park_jobs(url, prefix))
-
-    def call(*arguments: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            app(arguments)
-        captured = capsys.readouterr()
-        return int(ended.value.code or 0), captured.out, captured.err
-
-    return call
+def run(run: Run, server_url: str, prefix: str) -> Run:
+    asyncio.run(park_jobs(server_url, prefix))
+    return run
 
 
 async def park_jobs(url: str, prefix: str) -> None:

@@ -155,6 +155,8 @@ def test_QE5_every_script_documents_its_keys() -> None:
 def test_QE5_remove_declares_every_key_of_a_partition() -> None:
     used = {key for keys in SCRIPT_KEYS.values() for key in keys}
     assert used == set(PARTITION_KEYS) == set(SCRIPT_KEYS["remove"])
+    (unlinked,) = (arguments for command, *arguments in calls_of(code_of("remove")) if command == "'UNLINK'")
+    assert key_positions(unlinked[0], {}) == set(range(1, len(PARTITION_KEYS) + 1))
 
 
 def test_J21_deleting_a_queue_declares_every_key_of_it() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextvars import ContextVar
 
@@ -119,7 +120,7 @@ class Context:
         return f"<Context of job {self.job.id!r} ({self.job.type}) in queue {self.job.queue!r}>"
 
 
-class BatchContext(Context):
+class BatchContext(Context, ABC):
     """One run of several jobs of one type and queue, given to a batch handler.
 
     ``runs`` are the runs of the single jobs, in the order of the payloads; each has its own ``job``, and its own
@@ -147,9 +148,9 @@ class BatchContext(Context):
         for run in self.runs:
             run._report(value, note)
 
+    @abstractmethod
     def refuse(self, errors: Mapping[int, InvalidPayload]) -> None:
         """Take out the runs at these positions of ``runs``; workers do this with payloads that do not fit."""
-        raise NotImplementedError
 
     def __repr__(self) -> str:
         return f"<BatchContext of {len(self.runs)} jobs ({self.job.type}) in queue {self.job.queue!r}>"

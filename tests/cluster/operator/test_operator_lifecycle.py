@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 import redis as redis_client
 
+from headrace.stores.base import Store
 from headrace.sync_producer import SyncProducer
 from tests.cluster.cluster import LocalCluster
 from tests.cluster.operator import jobs
@@ -151,6 +153,36 @@ def test_V10_dead_letters_move_to_the_active_version_and_the_old_one_goes(queues
     queues.patch("mail", version=2, partitions=2)
     queues.wait_versions("mail", {1: "Completed", 2: "Active"})
     queues.cluster.wait_for(lambda: queues.status("mail")["depth"]["dead"] == 1, 60, what="the dead letter in v2")
+
+
+@pytest.mark.parametrize(
+    ("drain", "left"),
+    [
+        ({"policy": "Migrate"}, {"scheduled": 1, "dead": 0}),
+        ({"timeoutSeconds": 1, "onTimeout": "Migrate"}, {"scheduled": 1, "dead": 0}),
+        ({"timeoutSeconds": 1, "onTimeout": "DeadLetter"}, {"scheduled": 0, "dead": 1}),
+    ],
+    ids=["moved", "moved in time", "dead in time"],
+)
+def test_V8_a_job_due_in_a_month_does_not_keep_its_version(
+    queues: Queues, redis: RedisServer, drain: dict[str, Any], left: dict[str, int]
+) -> None:
+    queues.apply("mail", workers=workers(), drain=drain)
+    queues.wait("mail")
+    with SyncProducer(redis.url) as producer:
+        producer.enqueue(queues.queue_name("mail"), "count", id="late", delay=30 * 24 * 3600.0)
+    queues.patch("mail", version=2, partitions=3)
+    queues.wait_versions("mail", {1: "Completed", 2: "Active"}, deadline=90)
+    depth = jobs.on_store(redis.url, lambda store: _depth(store, queues.queue_name("mail")))
+    assert depth == left
+    assert ("DrainTimedOut" in queues.events("mail")) is bool(left["dead"])
+
+
+async def _depth(store: Store, queue: str) -> dict[str, int]:
+    topology = await store.read_topology(queue)
+    assert topology is not None
+    counts = await store.counts(topology.refs(topology.active))
+    return {"scheduled": sum(each.scheduled for each in counts), "dead": sum(each.dead for each in counts)}
 
 
 def test_J15_jobs_of_a_type_that_no_worker_knows_are_shown_and_run_once_one_does(

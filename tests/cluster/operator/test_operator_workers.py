@@ -216,10 +216,13 @@ def test_E9_objects_of_others_are_never_patched(queues: Queues) -> None:
     for found in objects:
         now = cluster.get(found["apiVersion"], found["kind"], found["metadata"]["name"], namespace)
         assert now is not None
-        # Its own controller may write to a Deployment at any time.
+        if found["kind"] == "QueueVersion":
+            assert now["metadata"]["resourceVersion"] == found["metadata"]["resourceVersion"]
+        # The Deployment's own controller may write to it at any time.
         managers = {entry["manager"] for entry in now["metadata"]["managedFields"]}
         assert not {manager for manager in managers if manager.startswith(("headrace", "kopf"))}
-        assert now["metadata"].get("finalizers") == found["metadata"].get("finalizers")
+        for field in ("uid", "generation", "finalizers", "ownerReferences", "labels"):
+            assert now["metadata"].get(field) == found["metadata"].get(field)
         assert now["spec"] == found["spec"]
     cluster.patch(API, "Queue", "sms", namespace, {"metadata": {"finalizers": None}})
     cluster.patch(API, "QueueVersion", "sms-v1", namespace, {"metadata": {"finalizers": None}})
