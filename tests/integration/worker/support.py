@@ -224,6 +224,10 @@ async def all_counts(store: Store, name: str = QUEUE) -> list[Counts]:
     return await store.counts([ref for version in topology.versions for ref in topology.refs(version)])
 
 
+async def sizes_are(store: Store, expected: dict[str, int]) -> bool:
+    return await sizes(store) == expected
+
+
 async def empty(store: Store) -> bool:
     return await sizes(store) == {}
 

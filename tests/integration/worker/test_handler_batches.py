@@ -16,7 +16,7 @@ from headrace.stores.base import Failure
 from headrace.testing import TestQueue
 from headrace.topology import PartitionRef
 from headrace.worker.batches import item_results
-from tests.integration.worker.support import QUEUE, empty, eventually, put, queue, sizes, working
+from tests.integration.worker.support import QUEUE, empty, eventually, put, queue, sizes, sizes_are, working
 
 ONCE = RetryPolicy(max_retries=0)
 LONG = 3600.0
@@ -68,10 +68,6 @@ async def test_a_worker_of_batch_handlers_alone_claims_whole_batches_for_one_slo
         await running.stop()
     assert seen == [50] * concurrency
     assert await sizes(store) == {"ready": 20}
-
-
-async def sizes_are(store: Store, expected: dict[str, int]) -> bool:
-    return await sizes(store) == expected
 
 
 async def test_beside_other_handlers_a_batch_is_filled_from_slots_and_buffer(store: Store) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
 import subprocess
@@ -16,8 +15,8 @@ import pytest
 from headrace import Store
 from headrace.dead_letters import dead_jobs
 from headrace.stores import open_store
-from tests.integration.worker.processes import ROOT, Start, ended, notes
-from tests.integration.worker.support import QUEUE, empty, eventually, only_job, put, queue, sizes
+from tests.integration.worker.processes import ROOT, Start, ended, noted, notes, runs
+from tests.integration.worker.support import QUEUE, empty, eventually, only_job, put, queue, sizes, sizes_are
 from tests.services.memory_group import MemoryGroup
 from tests.services.redis import RedisServer
 
@@ -29,17 +28,6 @@ async def store(server: RedisServer, prefix: str) -> Any:
     opened = open_store(server.url, prefix)
     yield opened
     await opened.close()
-
-
-def noted(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-
-def runs(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
 
 
 async def test_QH4_QA12_a_process_that_the_kernel_kills_for_memory_fails_its_run_and_says_so(
@@ -67,10 +55,6 @@ async def test_QH4_QA12_a_process_that_the_kernel_kills_for_memory_fails_its_run
         "the process of its handler was killed by SIGKILL (exit code 137): out of memory on "
     )
     assert len(noted(tmp_path / "devoured")) == 1
-
-
-async def sizes_are(store: Store, expected: dict[str, int]) -> bool:
-    return await sizes(store) == expected
 
 
 async def test_QA10_a_worker_that_is_killed_for_memory_loses_no_job(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import importlib
-import json
 import logging
 import os
 import re
@@ -31,6 +30,7 @@ from headrace.testing import TestQueue
 from headrace.topology import PartitionRef
 from headrace.worker.processes import pool
 from tests.integration.worker.process_handlers import app, plain, spreading
+from tests.integration.worker.processes import noted, runs
 from tests.integration.worker.support import QUEUE, Running, eventually, only_job, put, queue, settings, sizes, working
 
 
@@ -39,22 +39,10 @@ async def store() -> MemoryStore:
     return MemoryStore()
 
 
-def noted(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-
 async def dead(store: MemoryStore) -> Job:
     (letter,) = [each async for each in dead_jobs(store, QUEUE)]
     assert letter.job is not None
     return letter.job
-
-
-def runs(pid: int) -> bool:
-    """Whether a process runs; one that nobody has waited for yet does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
 
 
 async def test_a_handler_in_a_process_is_given_payload_headers_and_context(store: MemoryStore, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from headrace.job import Job
 from headrace.stores import open_store
 from headrace.topology import PartitionRef
 from tests.integration.worker.processes import Start, ended, notes
-from tests.integration.worker.support import QUEUE, empty, eventually, put, queue, sizes, working
+from tests.integration.worker.support import QUEUE, empty, eventually, put, queue, sizes, sizes_are, working
 from tests.services.redis import RedisServer
 
 AT = PartitionRef(QUEUE, 1, 0)
@@ -152,10 +152,6 @@ async def test_J7_QH1_QH2_V15_a_job_that_kills_its_worker_is_dead_after_its_limi
     assert told["poisoned", poison] == 1
     assert told["recovered", poison] >= 4
     assert not [job for outcome, job in told if outcome == "poisoned" and job != poison]
-
-
-async def sizes_are(store: Store, expected: dict[str, int]) -> bool:
-    return await sizes(store) == expected
 
 
 async def test_QG5_a_worker_that_is_killed_while_it_stops_loses_no_job_and_counts_right(
