@@ -36,6 +36,8 @@ from headrace_operator.memory import Memory, QueueMemory
 from headrace_operator.observed import QueueObject, ownership
 from headrace_operator.reasons import Finding, Reason
 from headrace_operator.render import labels, owner_reference
+from headrace_operator.scaling.deployment import ScaledDeployment
+from headrace_operator.scaling.replicas import Replicas
 
 OVERTAKEN = (
     *(VersionNotHigher, TopologyConflict, UnknownQueue, UnknownVersion, VersionActive),
@@ -69,6 +71,7 @@ class Applier:
         new_marker: Callable[[], str] = lambda: str(uuid.uuid4()),
     ) -> None:
         self._kube = kube
+        self._replicas = Replicas(kube)
         self._memory = memory
         self._clock = clock
         self._new_marker = new_marker
@@ -86,6 +89,10 @@ class Applier:
             memory.refused = None
         try:
             if store is not None and await self._change_redis(step, queue, store, memory):
+                return
+            if isinstance(step, steps.Scale):
+                found = ScaledDeployment.of(step.found)
+                await self._replicas.declare(queue.namespace, found, step.replicas, store, queue.queue_name)
                 return
             await self._change_objects(step, queue, memory)
         except OVERTAKEN as error:
@@ -168,9 +175,6 @@ class Applier:
             case steps.ReleaseWorkers(name=name, managed_fields=managed, resource_version=seen):
                 fields = {"metadata": {"managedFields": list(managed), "resourceVersion": seen}}
                 await self._kube.merge(f"{workers}/{name}", fields, manager=OPERATOR)
-            case steps.Scale(name=name, replicas=replicas, resource_version=seen):
-                scale = {"metadata": {"resourceVersion": seen}, "spec": {"replicas": replicas}}
-                await self._kube.merge(f"{workers}/{name}/scale", scale, manager=SCALER)
             case steps.Disown(kind=kind, name=name, resource_version=seen):
                 fields = {"metadata": {"ownerReferences": [], "resourceVersion": seen}}
                 await self._kube.merge(f"{objects(kind, queue.namespace)}/{name}", fields, manager=OPERATOR)

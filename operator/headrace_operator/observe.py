@@ -20,6 +20,7 @@ from headrace_operator.planning.worker_health import worth_listing
 from headrace_operator.recent import Packed, Recent
 from headrace_operator.redis_view import RedisView
 from headrace_operator.render import selector_of, selector_text
+from headrace_operator.scaling.report import ScalingReport
 
 PODS = 500
 """Worker Pods of one queue that are looked at for the cause of a failure."""
@@ -41,6 +42,7 @@ class Observer:
         now: Callable[[], datetime],
         autoscalers: Autoscalers,
         recent: Recent,
+        scaling: Callable[[QueueKey], ScalingReport] = lambda _: ScalingReport(),
         uniform: Callable[[float, float], float] = random.uniform,
     ) -> None:
         self._kube = kube
@@ -51,6 +53,7 @@ class Observer:
         self._autoscalers = autoscalers
         self._recent = recent
         self._uniform = uniform
+        self._scaling = scaling
 
     async def observe(self, key: QueueKey, *, fresh: bool = True) -> tuple[Observed, Store | None] | None:
         """Return what is there, and the open store; None if the Queue is gone, or goes without us.
@@ -82,6 +85,7 @@ class Observer:
             companions=await self._companions(queue, workers, fresh=fresh),
             namespace_ends=deleted and await self._namespace_ends(key.namespace),
             leaving=await self._pods(queue, selector_text(queue)) if deleted else (),
+            scaling=self._scaling(key),
         )
         return seen, store
 

@@ -16,6 +16,7 @@ from headrace_operator.api.queue_spec import QueueSpec
 from headrace_operator.api.queue_status import QueueStatus
 from headrace_operator.api.queue_version import QueueVersionSpec, QueueVersionStatus
 from headrace_operator.reasons import Finding
+from headrace_operator.scaling.report import ScalingReport
 
 Ownership = Literal["ours", "dying", "orphan", "foreign"]
 """Of an object with a name that we would give: owned by this Queue; by an earlier Queue of the same name (it will be
@@ -174,6 +175,7 @@ class Observed:
     was applied when that changed nothing. ``companions``: what is there beside the Deployment under the same name, by
     kind (None: not looked at this time). ``namespace_ends``: the namespace is being deleted, and ``leaving``: the
     worker Pods that are there; both are looked up only while the Queue is being deleted.
+    ``scaling``: what is told of the scaling by load.
     """
 
     queue: QueueObject
@@ -188,6 +190,7 @@ class Observed:
     companions: Mapping[str, Object] | None = field(default_factory=dict)
     namespace_ends: bool = False
     leaving: tuple[Object, ...] = ()
+    scaling: ScalingReport = field(default_factory=ScalingReport)
 
     @property
     def scaled(self) -> WorkersObject | None:

@@ -32,6 +32,11 @@ class Reason(StrEnum):
     # as somebody wants it for now
     SCALING = "Scaling"
     SCALING_DISABLED = "ScalingDisabled"
+    WITHIN_BOUNDS = "WithinBounds"
+    MAX_REPLICAS = "MaxReplicas"
+    MIN_REPLICAS = "MinReplicas"
+    MAX_IN_FLIGHT = "MaxInFlight"
+    RATE_LIMIT = "RateLimit"
     HOLD = "Hold"
     HOLD_AND_DRAIN = "HoldAndDrain"
     # somebody must act or decide
@@ -60,6 +65,8 @@ class Reason(StrEnum):
     INVALID_POD_TEMPLATE = "InvalidPodTemplate"
     SCALE_TARGET_MISSING = "ScaleTargetMissing"
     CONFLICTING_AUTOSCALER = "ConflictingAutoscaler"
+    CONFLICTING_WRITER = "ConflictingWriter"
+    METRICS_UNKNOWN = "MetricsUnknown"
     GRACE_TOO_SHORT = "GraceTooShort"
     REPLICA_FAILURE = "ReplicaFailure"
     CRASH_LOOP_BACK_OFF = "CrashLoopBackOff"

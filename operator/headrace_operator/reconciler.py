@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 
 from headrace.errors import HeadraceError
+from headrace.stores.base import Store
 from headrace_operator.api.names import OPERATOR, QueueKey
 from headrace_operator.apply import Applier, Outdated, Refused
 from headrace_operator.connection import Connections, is_of_connection, problem
@@ -21,6 +22,7 @@ from headrace_operator.pace import Priority
 from headrace_operator.planning import Plan, plan
 from headrace_operator.reasons import ACTIONABLE, Event, Finding, Reason, normal, warning
 from headrace_operator.recent import Recent
+from headrace_operator.scaling.target import Target, target_of
 from headrace_operator.status import build_status, patch, to_write
 from headrace_operator.steps import Step
 
@@ -44,7 +46,8 @@ class Reconciler:
     """Brings one Queue at a time to what its spec says.
 
     ``resync_seconds``: when a Queue is looked at again although nothing happened. ``after_step``: called after every
-    step that was done; what it raises ends the pass there.
+    step that was done; what it raises ends the pass there. ``scale``: told at the end of a pass what is scaled by its
+    load, None if nothing is.
     """
 
     def __init__(
@@ -61,6 +64,7 @@ class Reconciler:
         resync_seconds: float = 30.0,
         may_measure: Callable[[], bool] = lambda: True,
         after_step: Callable[[Step], Awaitable[None]] = go_on,
+        scale: Callable[[QueueKey, Target | None], None] = lambda _, __: None,
         uniform: Callable[[float, float], float] = random.uniform,
         metrics: OperatorMetrics | None = None,
     ) -> None:
@@ -75,6 +79,7 @@ class Reconciler:
         self._resync_seconds = resync_seconds
         self._may_measure = may_measure
         self._after_step = after_step
+        self._scale = scale
         self._uniform = uniform
         self._metrics = metrics or OperatorMetrics()
         self._uids: dict[QueueKey, str] = {}
@@ -101,7 +106,7 @@ class Reconciler:
                 conflicts += 1  # somebody changed the object in between: look again, and tell it then
                 continue
             if not decision.steps:
-                return await self._settle(key, seen, decision, None)
+                return await self._settle(key, seen, store, decision, None)
             if not fresh:
                 fresh = True  # nothing is done because of what was kept from earlier
                 continue
@@ -120,17 +125,17 @@ class Reconciler:
                 conflicts += 1
                 log.info("%s: looks again: %s", key, outdated)
             except Refused as refused:
-                return await self._settle(key, seen, decision, refused.finding)
+                return await self._settle(key, seen, store, decision, refused.finding)
             except HeadraceError as error:
                 if not is_of_connection(error):
                     found = Finding(Reason.STORE_REFUSED, f"a step was refused: {error}")
-                    return await self._settle(key, seen, replace(decision, stalled=found), found)
+                    return await self._settle(key, seen, store, replace(decision, stalled=found), found)
                 failed = problem(error)
                 if store is not None:
                     self._connections.failed(store, failed)
                 stalled = failed.finding if failed.stalled else None
                 decision = replace(decision, connection=failed.finding, stalled=stalled)
-                return await self._settle(key, seen, decision, None)
+                return await self._settle(key, seen, store, decision, None)
         log.warning("%s: still changing after %d plans; goes on later", key, MAX_ROUNDS)
         return self._retry_in(key)
 
@@ -138,8 +143,11 @@ class Reconciler:
         """Say that a pass raised. Returns the seconds until it should be tried again: 1 s to 30 s, with jitter."""
         return self._retry_in(key)
 
-    async def _settle(self, key: QueueKey, seen: Observed, decision: Plan, failure: Finding | None) -> float:
-        """Write the status, tell events, and return the seconds until the next look."""
+    async def _settle(
+        self, key: QueueKey, seen: Observed, store: Store | None, decision: Plan, failure: Finding | None
+    ) -> float:
+        """Tell the scaler, write the status, tell events, and return the seconds until the next look."""
+        self._scale(key, target_of(seen, store, decision))
         if decision.connection is not None or decision.doubt is not None:
             self._connections.doubt(seen.queue)
         else:
@@ -189,6 +197,7 @@ class Reconciler:
         self._uids[key] = queue.uid
 
     async def _forget(self, key: QueueKey) -> None:
+        self._scale(key, None)
         uid = self._uids.pop(key, None)
         self._recent.forget(key)
         if uid is not None:

@@ -26,6 +26,9 @@ from headrace_operator.observe import Observer, read_cluster_uid
 from headrace_operator.pace import Budget, Pace
 from headrace_operator.recent import Recent, What
 from headrace_operator.reconciler import Reconciler, go_on
+from headrace_operator.scaling.loop import ScalingLoop
+from headrace_operator.scaling.replicas import Replicas
+from headrace_operator.scaling.scaler import Scaler
 from headrace_operator.settings import OperatorSettings
 from headrace_operator.steps import Step
 from headrace_operator.watch import Changes, make_registry, watch
@@ -109,13 +112,23 @@ class Duties:
         recent = self._recent = Recent(clock)
         connections = Connections(kube, default_url=settings.default_redis_url, clock=clock)
         autoscalers = Autoscalers(kube, clock, settings.watch_namespaces)
-        observer = Observer(kube, connections, memory, self._cluster, utc_now, autoscalers, recent)
+        recorder = Recorder(kube, clock, self._metrics)
+
+        def scaled(key: QueueKey, delay: float) -> None:
+            recent.changed(key, "workers")
+            dispatcher.add(key, delay)
+
+        scaler = Scaler(Replicas(kube), recorder, clock=clock, now=utc_now)
+        scaling = ScalingLoop(scaler, clock=clock, told=scaled, concurrency=settings.concurrency)
+        observer = Observer(
+            kube, connections, memory, self._cluster, utc_now, autoscalers, recent, scaling=scaling.report
+        )
         reconciler = Reconciler(
             kube,
             connections,
             observer,
             Applier(kube, memory, clock),
-            Recorder(kube, clock, self._metrics),
+            recorder,
             memory,
             recent,
             clock=clock,
@@ -123,6 +136,7 @@ class Duties:
             may_measure=Pace(MEASUREMENTS_PER_SECOND, clock).take,
             after_step=self._after_step,
             metrics=self._metrics,
+            scale=scaling.observed,
         )
         dispatcher = Dispatcher(
             kube,
@@ -148,7 +162,7 @@ class Duties:
                     await observer.prime(settings.watch_namespaces or (None,))
                 except (ApiError, ApiUnavailable) as error:
                     log.warning("the objects could not be read in advance: %s", error)
-                for part in (dispatcher.run(), connections.secrets.watch(dispatcher.add)):
+                for part in (dispatcher.run(), scaling.run(), connections.secrets.watch(dispatcher.add)):
                     tasks.create_task(part)
         finally:
             self._dispatcher = None

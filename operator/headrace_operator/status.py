@@ -115,13 +115,14 @@ def _ours(observed: Observed) -> bool:
 def _workers(observed: Observed, *, unscaled: bool) -> dict[str, Any]:
     spec, found = observed.queue.spec, observed.scaled
     if spec is None or spec.workers is None:
-        return {"replicas": None, "desired_replicas": None, "selector": None}
+        return {"replicas": None, "desired_replicas": None, "selector": None, "last_scale_time": None}
     body = found.body if found is not None else {}
-    wanted = None if unscaled else spec.scaling.desired()
+    wanted = None if unscaled else spec.scaling.declared()
     return {
         "replicas": body.get("status", {}).get("replicas", 0),
         "desired_replicas": wanted if wanted is not None else body.get("spec", {}).get("replicas", 0),
         "selector": selector_text(observed.queue) if found is None else selector_of(found.body),
+        "last_scale_time": observed.scaling.scaled_at or observed.queue.status.last_scale_time,
     }
 
 
@@ -153,6 +154,8 @@ def _conditions(observed: Observed, plan: Plan, failure: Finding | None, loss_ep
         yield _condition(
             "ScalingActive", plan.unscaled, Finding(Reason.SCALING, "replicas are set as spec.scaling says")
         )
+        free = Finding(Reason.WITHIN_BOUNDS, "no bound of the spec stands in the way")
+        yield _condition("ScalingLimited", plan.limited, free, bad="True")
     acknowledged = observed.queue.annotations.get(ACK_DATA_LOSS, "")
     if loss_epoch is None:
         yield ("DataLoss", "False", Finding(Reason.NO_DATA_LOSS, "no loss of jobs is known"))

@@ -186,11 +186,20 @@ class ReleaseWorkers(Step):
 
 @dataclass(frozen=True, slots=True)
 class Scale(Step):
-    """Set the replicas of the worker Deployment, if it is still at ``resource_version``."""
+    """Set the replicas of the Deployment that runs the workers, if it is still as ``found``."""
 
-    name: str
+    found: Mapping[str, Any]
     replicas: int
-    resource_version: str
+
+    @property
+    def name(self) -> str:
+        """Name of the Deployment."""
+        return str(self.found["metadata"]["name"])
+
+    @property
+    def resource_version(self) -> str:
+        """Version of the Deployment, for the API server."""
+        return str(self.found["metadata"]["resourceVersion"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from headrace import Producer
 from headrace.lifecycle import configure, promote
 from headrace.settings import QueueSettings
 from headrace.stores import Store, open_store
+from headrace.stores.base import Beat
 from headrace_operator.keda.main import serve
 from headrace_operator.keda.messages import file_description
 from headrace_operator.keda.options import Options
@@ -166,6 +167,25 @@ async def test_E3_a_paused_queue_wants_nobody(client: Client, store: Store) -> N
     assert await client.wanted() == 0
 
 
+async def test_slots_come_from_the_workers_if_nobody_says_them(client: Client, store: Store) -> None:
+    producer = Producer(store)
+    for n in range(100):
+        await producer.enqueue(QUEUE, "send", n)
+    ref = client.messages.ScaledObjectRef(name="emails", namespace="shop", scalerMetadata={"queue": QUEUE})
+    request = client.messages.GetMetricsRequest(scaledObjectRef=ref, metricName="m")
+
+    async def wanted() -> int:
+        return int((await client.stub.GetMetrics(request, wait_for_ready=True)).metricValues[0].metricValue)
+
+    assert await wanted() == 1  # which will tell
+
+    async def known() -> bool:
+        await store.tick(QUEUE, "w1", Beat(pod="p1", slots=5))
+        return await wanted() > 1
+
+    await until(known)
+
+
 async def test_the_metric_is_a_number_of_workers(client: Client) -> None:
     (spec,) = (await client.stub.GetMetricSpec(client.ref(), wait_for_ready=True)).metricSpecs
     assert (spec.metricName, spec.targetSize, spec.targetSizeFloat) == ("headrace-emails", 1, 1.0)
@@ -175,7 +195,6 @@ async def test_the_metric_is_a_number_of_workers(client: Client) -> None:
     ("metadata", "code", "text"),
     [
         ({"queue": ""}, grpc.StatusCode.INVALID_ARGUMENT, "shop/emails: metadata.queue"),
-        ({"slots": ""}, grpc.StatusCode.INVALID_ARGUMENT, "metadata.slots"),
         ({"slots": "many"}, grpc.StatusCode.INVALID_ARGUMENT, "metadata.slots"),
         ({"targetWaitSeconds": "0"}, grpc.StatusCode.INVALID_ARGUMENT, "metadata.targetWaitSeconds"),
         ({"queue": "nobody"}, grpc.StatusCode.NOT_FOUND, "nobody"),

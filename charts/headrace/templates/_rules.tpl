@@ -24,10 +24,11 @@
 - apiGroups: [autoscaling]
   resources: [horizontalpodautoscalers]
   verbs: [list]
-# Only while workers do not come up, to say why, and while a Queue is being deleted.
+# While workers are given up, start or do not come up, and while a Queue is being deleted. To patch is for what the
+# deletion of a Pod costs.
 - apiGroups: [""]
   resources: [pods]
-  verbs: [list]
+  verbs: [list, patch]
 - apiGroups: [""]
   resources: [secrets]
   verbs: [get]

@@ -69,7 +69,7 @@ class QueueStatus(StatusModel):
     conditions: Annotated[list[Condition], Field(max_length=32)] = Field(
         default=[],
         description="Ready, Reconciling, Stalled, ConnectionReady, UnsafeRedis, TopologyApplied, Paused, "
-        "WorkersAvailable, ScalingActive, Draining, DataLoss.",
+        "WorkersAvailable, ScalingActive, ScalingLimited, Draining, DataLoss.",
         json_schema_extra=list_map("type"),
     )
     active_version: int | None = Field(None, description="Version that new jobs go to.")
@@ -82,6 +82,7 @@ class QueueStatus(StatusModel):
     oldest_ready_at: datetime | None = Field(None, description="Since when the oldest ready job has been due.")
     replicas: int | None = Field(None, description="Worker Pods that exist.")
     desired_replicas: int | None = Field(None, description="Worker Pods that should exist.")
+    last_scale_time: datetime | None = Field(None, description="When the number of Pods was last set by the load.")
     selector: str | None = Field(None, description="Label selector of the worker Pods.")
     topology_epoch: int | None = Field(
         None, description="Number of the topology in Redis; each change of it raises it.", json_schema_extra=INT64

@@ -102,7 +102,8 @@ class Workers(ApiModel):
     scale_target_ref: ScaleTarget | None = Field(
         None,
         description="Instead of image: a Deployment of yours that runs the workers. The operator sets its replicas "
-        "and nothing else; of the other fields of workers only concurrency, its jobs per Pod, counts.",
+        "and nothing else; of the other fields of workers only concurrency counts, its jobs per Pod, until its workers "
+        "say that themselves.",
     )
     app: Annotated[str, StringConstraints(max_length=512, pattern=APP_PATTERN)] | None = Field(
         None,

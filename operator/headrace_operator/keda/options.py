@@ -21,7 +21,9 @@ class Options(BaseModel):
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, frozen=True, extra="ignore")
 
     queue: str = Field(min_length=1, description="Name of the queue in Redis.")
-    slots: int = Field(ge=1, le=65536, description="Jobs that one Pod runs at a time.")
+    slots: int | None = Field(
+        None, ge=1, le=65536, description="Jobs that one Pod runs at a time. Unset: what the workers say of themselves."
+    )
     target_wait_seconds: float = Field(10, gt=0, le=86_400, description="How long jobs should wait at most.")
     keep_warm_seconds: float = Field(0, ge=0, le=86_400, description="A job that is due within this time is work.")
     headroom: float = Field(1.0, ge=0, le=100, description="As scaling.headroom of a Queue.")

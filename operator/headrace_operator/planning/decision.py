@@ -15,7 +15,8 @@ class Plan:
 
     ``data_loss``: the data behind the connection is gone since the last pass; ``epoch_after`` is the epoch of the
     topology that replaces it. ``draining``: what the oldest draining version waits for. ``parked``: jobs that no worker
-    knows. ``health``: how the workers are (None: the operator runs none). ``unscaled``: why their replicas are not set.
+    knows. ``health``: how the workers are (None: the operator runs none). ``unscaled``: why their replicas are not set
+    as they should be. ``limited``: which bound of the spec holds them back or up.
     ``advice``: what nothing fails of now, and somebody should know.
 
     ``doubt``: why the connection that is used is an earlier one. ``unsafe``: what of Redis endangers jobs.
@@ -33,6 +34,7 @@ class Plan:
     parked: Finding | None = None
     health: Health | None = None
     unscaled: Finding | None = None
+    limited: Finding | None = None
     advice: Finding | None = None
     data_loss: bool = False
     epoch_after: int | None = None

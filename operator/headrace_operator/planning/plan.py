@@ -22,7 +22,14 @@ from headrace_operator.planning.safety import unsafe_redis
 from headrace_operator.planning.stop import stop_event
 from headrace_operator.planning.versions import failed_versions, keep_versions
 from headrace_operator.planning.worker_health import worker_health
-from headrace_operator.planning.workers import grace_advice, idle_drain, not_scaled, workers
+from headrace_operator.planning.workers import (
+    grace_advice,
+    hampered,
+    idle_drain,
+    not_scaled,
+    scaling_limit,
+    workers,
+)
 from headrace_operator.reasons import Event, Finding, Reason, normal, warning
 from headrace_operator.steps import Configure, RemoveQueue, RestoreTopology, SetFinalizers, Settle, Step, WriteMarker
 
@@ -46,7 +53,8 @@ def plan(observed: Observed) -> Plan:
         unsafe=dangers,
         stalled=decided.stalled or (doubt if instead_of is not None and instead_of.stalled else None),
         health=health,
-        unscaled=not_scaled(observed),
+        unscaled=not_scaled(observed) or hampered(observed),
+        limited=scaling_limit(observed),
         advice=grace_advice(observed.queue.spec),
         look_ms=min(looks, default=None),
     )

@@ -7,7 +7,6 @@ from typing import Any
 
 from headrace_operator.api.names import RENDERED, SCALER, workers_name
 from headrace_operator.api.queue_spec import QueueSpec
-from headrace_operator.api.scaling_spec import Scaling
 from headrace_operator.api.workers_spec import Workers
 from headrace_operator.companions import claim, render_companions
 from headrace_operator.observed import Case, Observed, WorkersObject, ownership
@@ -15,6 +14,7 @@ from headrace_operator.planning.drift import rendered_from, to_apply
 from headrace_operator.pod_template import TemplateRefused
 from headrace_operator.reasons import Finding, Reason, normal
 from headrace_operator.render import WIND_DOWN_SECONDS, render_deployment
+from headrace_operator.scaling.policy import Limit
 from headrace_operator.steps import (
     ApplyObject,
     ClaimName,
@@ -56,12 +56,12 @@ def workers(case: Case) -> tuple[list[Step], Finding | None]:
 
 
 def scale(case: Case) -> list[Step]:
-    """Return the step that sets the replicas of the Deployment that runs the workers; empty if they are right."""
-    found, replicas = case.seen.scaled, case.spec.scaling.desired()
+    """Return the step that sets the replicas that the spec declares; those that follow the load are not set here."""
+    found, replicas = case.seen.scaled, case.spec.scaling.declared()
     if found is None or not_scaled(case.seen) is not None or replicas is None or replicas == found.replicas:
         return []
-    event = normal(Reason.SCALED, f"{found.name}: {found.replicas} -> {replicas} replicas ({_why(case.spec.scaling)})")
-    return [Scale(found.name, replicas, found.body["metadata"]["resourceVersion"], event=event)]
+    event = normal(Reason.SCALED, f"{found.name}: {found.replicas} -> {replicas} replicas (scaling.replicas)")
+    return [Scale(found.body, replicas, event=event)]
 
 
 def not_scaled(seen: Observed) -> Finding | None:
@@ -89,6 +89,43 @@ def not_scaled(seen: Observed) -> Finding | None:
     return None
 
 
+def hampered(seen: Observed) -> Finding | None:
+    """Say why the operator sets the replicas of the workers, but not as the load asks for; None if it does."""
+    spec, found, report = seen.queue.spec, seen.scaled, seen.scaling
+    if spec is None or found is None or spec.scaling.mode != "Backlog":
+        return None
+    if report.writer:
+        return Finding(
+            Reason.CONFLICTING_WRITER,
+            f"replicas of Deployment {found.name} are written by {report.writer} as well; take spec.replicas out of "
+            "what it applies, or set spec.scaling.mode to Disabled",
+        )
+    if report.limit is Limit.FALLBACK:
+        return Finding(
+            Reason.METRICS_UNKNOWN,
+            "the load of the queue cannot be read, so replicas are not lowered, and at least "
+            f"spec.scaling.fallback.replicas {spec.scaling.fallback.replicas}; see ConnectionReady",
+        )
+    return None
+
+
+def scaling_limit(seen: Observed) -> Finding | None:
+    """Say which bound of the spec holds the replicas back or up; None if they follow the load."""
+    spec, limit = seen.queue.spec, seen.scaling.limit
+    if spec is None or spec.scaling.mode != "Backlog" or limit is None:
+        return None
+    scaling = spec.scaling
+    told = {
+        Limit.MAX_REPLICAS: (Reason.MAX_REPLICAS, f"more would be wanted than spec.scaling.maxReplicas "
+                             f"{scaling.max_replicas}"),
+        Limit.MIN_REPLICAS: (Reason.MIN_REPLICAS, f"spec.scaling.minReplicas {scaling.min_replicas} are kept"),
+        Limit.MAX_IN_FLIGHT: (Reason.MAX_IN_FLIGHT, "more workers could run no more jobs than spec.limits.maxInFlight"),
+        Limit.RATE: (Reason.RATE_LIMIT, "more workers could start no more jobs than spec.limits.ratePerSecond"),
+        Limit.HOLD: (Reason.HOLD, "the queue is paused: no worker is added"),
+    }  # fmt: skip
+    return Finding(*told[limit]) if limit in told else None
+
+
 def idle_drain(case: Case, draining: Finding | None) -> Finding | None:
     """Return what a drain waits for: if that is jobs which could run now, and no worker is wanted, then for workers."""
     found = case.seen.scaled
@@ -99,6 +136,8 @@ def idle_drain(case: Case, draining: Finding | None) -> Finding | None:
     counts = [count for version in older for count in case.backend.counts.get(version, {}).values()]
     if not any(count.ready or count.leased for count in counts):
         return draining
+    if case.spec.scaling.mode == "Backlog" and not_scaled(case.seen) is None:
+        return draining  # what could run is counted, and raises a worker
     how = "raise spec.scaling.replicas" if case.spec.scaling.mode == "Manual" else f"scale Deployment {found.name} up"
     return Finding(Reason.NO_WORKERS, f"{draining.message}; no worker runs, as spec.scaling says: {how}")
 
@@ -187,9 +226,3 @@ def _in_the_way(name: str, found: WorkersObject) -> Finding:
         Reason.WORKERS_CONFLICT,
         f"Deployment {name} is not this Queue's and is left alone; rename or delete it, or remove spec.workers",
     )
-
-
-def _why(scaling: Scaling) -> str:
-    if scaling.mode == "Manual":
-        return "scaling.replicas"
-    return "scaling.minReplicas" if scaling.min_replicas > 1 else "at least one worker"

@@ -72,6 +72,13 @@ def open_gate(url: str, queue: str) -> None:
         connection.set(f"gate:{queue}", "open")
 
 
+def let_go(url: str, queue: str, *names: str) -> None:
+    """Let jobs of type ``held`` end."""
+    with redis.Redis.from_url(url) as connection:
+        for name in names:
+            connection.set(f"gate:{queue}:{name}", "open")
+
+
 def runs(url: str, queue: str) -> dict[str, int]:
     """How often each job was run by the workers of the tests, by ``id@vN``."""
     with redis.Redis.from_url(url, decode_responses=True) as connection:

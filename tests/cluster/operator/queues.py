@@ -42,8 +42,13 @@ class Queues:
         return f"{self.namespace}.{name}"
 
     def apply(self, name: str, *, version: int = 1, partitions: int = 4, **spec: Any) -> Object:
-        """Apply a Queue with kubectl. Raises CommandError with the API server's message."""
+        """Apply a Queue with kubectl. Raises CommandError with the API server's message.
+
+        Workers run all the time unless ``scaling`` says otherwise: most tests are not about their number.
+        """
         metadata = {"name": name}
+        if "workers" in spec:
+            spec.setdefault("scaling", {"minReplicas": 1})
         given = {"queueName": self.queue_name(name), "version": version, "partitions": partitions, **spec}
         body = {key: value for key, value in given.items() if value is not None}
         return self.cluster.apply(

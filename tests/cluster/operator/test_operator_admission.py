@@ -47,6 +47,8 @@ REFUSED_AT_CREATION: list[tuple[str, dict[str, Any], list[str]]] = [
     ("quantity", {"workers": {**APP, "resources": {"requests": {"cpu": "much"}}}}, ["spec.workers.resources.requests"]),
     ("replicas", {"scaling": {"replicas": 2}}, ["spec.scaling", "set scaling.minReplicas instead and leave replicas"]),
     ("no replicas", {"scaling": {"mode": "Disabled", "replicas": 2}}, ["or set scaling.mode to Manual as well"]),
+    ("bounds", {"scaling": {"minReplicas": 11}}, ["spec.scaling", "lower the one or raise the other"]),
+    ("wait", {"scaling": {"targetWaitSeconds": 0}}, ["spec.scaling.targetWaitSeconds"]),
     ("paused as text", {"paused": "false"}, ["spec.paused", "boolean"]),
     ("stop policy", {"stopPolicy": "Stop"}, ["spec.stopPolicy", "HoldAndDrain"]),
     ("two ways to stop", {"paused": True, "stopPolicy": "HoldAndDrain"}, ["spec", "set stopPolicy to None to pause"]),
@@ -100,6 +102,18 @@ def test_forbidden_change_is_refused(queues: Queues, change: dict[str, Any], mes
         queues.patch("emails", **change)
 
 
+SCALING = {
+    "mode": "Backlog",
+    "replicas": 0,
+    "minReplicas": 0,
+    "maxReplicas": 10,
+    "targetWaitSeconds": 10,
+    "idleSeconds": 60,
+    "keepWarmSeconds": 0,
+    "headroom": 1,
+    "fallback": {"failureThreshold": 3, "replicas": 1},
+}
+"""What the API server fills in."""
 REPLICAS = r"scaling\.replicas counts only with scaling\.mode Manual"
 
 
@@ -139,7 +153,7 @@ def test_E7_each_remedy_that_the_message_about_replicas_names_is_taken(queues: Q
     for scaling in ({"replicas": 2}, {"mode": "Backlog", "replicas": 2}):
         with pytest.raises(CommandError, match=REPLICAS):
             apply(**scaling)
-    assert apply(minReplicas=2) == {"mode": "Backlog", "replicas": 0, "minReplicas": 2}
+    assert apply(minReplicas=2) == SCALING | {"minReplicas": 2}
     with pytest.raises(CommandError, match=REPLICAS):
         apply(replicas=2)
     assert apply(mode="Manual", replicas=2)["replicas"] == 2
@@ -147,7 +161,7 @@ def test_E7_each_remedy_that_the_message_about_replicas_names_is_taken(queues: Q
     assert apply(mode="Backlog", replicas=2)["replicas"] == 2
     assert apply(mode="Backlog", replicas=2, minReplicas=1)["minReplicas"] == 1
     queues.patch("emails", leaseSeconds=31)
-    assert apply(mode="Backlog") == {"mode": "Backlog", "replicas": 0, "minReplicas": 0}
+    assert apply(mode="Backlog") == SCALING
 
 
 def test_E7_a_queue_of_an_older_schema_with_replicas_can_still_be_changed(
@@ -212,7 +226,7 @@ def test_defaults_are_filled_in_by_the_api_server(queues: Queues) -> None:
         "crashLimit": 3,
     }
     assert (spec["paused"], spec["stopPolicy"], spec["limits"]) == (False, "None", {})
-    assert spec["scaling"] == {"mode": "Backlog", "replicas": 0, "minReplicas": 0}
+    assert spec["scaling"] == SCALING
     assert (spec["promotion"], spec["deletionPolicy"], spec["historyLimit"]) == ("Auto", "Retain", 3)
 
 

@@ -141,7 +141,7 @@ def test_K2_an_operator_process_that_is_killed_after_every_single_step_converges
 ) -> None:
     name, log = queues.queue_name("mail"), tmp_path / "operator.log"
     command = [sys.executable, "-m", "tests.cluster.operator.mortal"]
-    queues.apply("mail", workers=idle_workers())
+    queues.apply("mail", workers=idle_workers(), scaling={"mode": "Manual", "replicas": 1})
     with OperatorProcess(cluster, log, command=command, HEADRACE_WATCH_NAMESPACES=queues.namespace):
         queues.wait("mail", deadline=60)
         cluster.wait_for(lambda: queues.deployment("mail")["spec"]["replicas"] == 1, 60, what="a worker")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from headrace.stores.base import Beat
 from tests.cluster.cluster import LocalCluster
 from tests.cluster.operator import jobs
 from tests.cluster.operator.queues import API, Queues, idle_workers
@@ -73,6 +74,16 @@ def test_E10_installed_for_two_namespaces_nothing_is_forbidden_and_no_right_is_u
         queues.apply("mail", workers=idle_workers(), deletionPolicy="Drain", historyLimit=0)
         queues.wait("mail", deadline=20)
         others.wait("lost", "Ready", "False", "SecretMissing")
+
+        # Of two workers one is busy: it is told which Pod goes first when there is to be one.
+        queues.patch("mail", scaling={"mode": "Manual", "replicas": 2})
+        pods = cluster.wait_for(
+            lambda: found if len(found := cluster.objects("v1", "Pod", first)) == 2 else None, what="two workers"
+        )
+        beat, name = Beat(pod=pods[0]["metadata"]["name"], in_flight=1), queues.queue_name("mail")
+        jobs.on_store(redis.url, lambda store: store.tick(name, "busy", beat))
+        queues.patch("mail", scaling={"replicas": 1})
+        cluster.wait_for(lambda: queues.deployment("mail")["spec"]["replicas"] == 1, what="one worker")
 
         # A QueueVersion of somebody else is looked at, one without an owner adopted, an ended one deleted.
         cluster.apply(queue_version("mail-v2", 2), namespace=first)

@@ -96,7 +96,7 @@ def test_a_field_that_is_removed_from_the_spec_leaves_the_deployment(queues: Que
 
 
 def test_a_deployment_edited_by_hand_is_put_right(queues: Queues) -> None:
-    queues.apply("mail", workers=idle_workers())
+    queues.apply("mail", workers=idle_workers(), scaling={"mode": "Manual", "replicas": 1})
     queues.wait("mail")
     queues.cluster.kubectl("set", "image", "deployment/mail-workers", "worker=other", "--namespace", queues.namespace)
     queues.cluster.wait_for(lambda: container(queues.deployment("mail"))["image"] == "idle", what="image put right")

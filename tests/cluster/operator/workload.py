@@ -43,6 +43,14 @@ async def gated(ctx: Context, payload: object) -> None:
     await count(ctx, payload)
 
 
+@app.handler("held")
+async def held(ctx: Context, payload: object) -> None:
+    """Runs until the test lets this very job end."""
+    while not await connection().exists(f"gate:{ctx.job.queue}:{ctx.job.id}"):
+        await asyncio.sleep(0.05)
+    await count(ctx, payload)
+
+
 @app.handler("poison")
 async def poison(ctx: Context, payload: object) -> None:
     raise Dead("as asked")

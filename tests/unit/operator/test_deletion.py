@@ -124,7 +124,7 @@ def test_K7_drain_refuses_new_jobs_keeps_the_workers_and_removes_the_queue_when_
 
 
 def test_K7_the_workers_of_a_draining_queue_are_still_scaled() -> None:
-    spec = deleted("Drain", workers=WORKERS, scaling={"minReplicas": 3})
+    spec = deleted("Drain", workers=WORKERS, scaling={"mode": "Manual", "replicas": 3})
     (scale,) = plan(seen(spec, holding(stopped(V1), ready=1), workers=deployment(spec, owned=False))).steps
     assert isinstance(scale, steps.Scale)
     assert scale.replicas == 3

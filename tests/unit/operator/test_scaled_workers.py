@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from headrace.stores.base import Beat, Store, WorkerEntry
 from headrace_operator import steps
-from headrace_operator.observed import Observed, WorkersObject
+from headrace_operator.observed import ConnectionProblem, Observed, WorkersObject
 from headrace_operator.planning import plan
 from headrace_operator.reasons import Finding, Reason
+from headrace_operator.scaling import Limit
+from headrace_operator.scaling.report import ScalingReport
+from headrace_operator.scaling.target import target_of
 from headrace_operator.status import build_status
-from tests.unit.operator.scene import backend, counts, filled, known, observed, queue, queue_version, topology
+from tests.unit.operator.scene import NOW, backend, counts, filled, known, observed, queue, queue_version, topology
 
 V1 = topology({1: (4, "active")})
 TARGET = {"scaleTargetRef": {"name": "theirs"}}
@@ -38,7 +42,7 @@ def condition(observed: Observed, kind: str) -> tuple[str, str]:
 
 
 def test_a_foreign_deployment_is_scaled_and_nothing_else_of_it_is_touched() -> None:
-    there = seen(deployment(), scaling={"minReplicas": 3})
+    there = seen(deployment(), scaling={"mode": "Manual", "replicas": 3})
     (scale,) = plan(there).steps
     assert isinstance(scale, steps.Scale)
     assert (scale.name, scale.replicas, scale.resource_version) == ("theirs", 3, "9")
@@ -73,6 +77,86 @@ def test_beside_another_autoscaler_replicas_are_not_written(mode: str) -> None:
     off = seen(deployment(autoscalers=("keda-hpa-x",)), scaling={"mode": "Disabled"})
     assert plan(off).steps == ()
     assert condition(off, "ScalingActive") == ("False", "ScalingDisabled")
+
+
+def report(**told: Any) -> Observed:
+    there = seen(deployment(), limits={"maxInFlight": 5}, scaling={"minReplicas": 1, "fallback": {"replicas": 2}})
+    return replace(there, scaling=ScalingReport(**told))
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected"),
+    [
+        (None, ("False", "WithinBounds")),
+        (Limit.MAX_REPLICAS, ("True", "MaxReplicas")),
+        (Limit.MIN_REPLICAS, ("True", "MinReplicas")),
+        (Limit.MAX_IN_FLIGHT, ("True", "MaxInFlight")),
+        (Limit.RATE, ("True", "RateLimit")),
+        (Limit.HOLD, ("True", "Hold")),
+        (Limit.WINDOW, ("False", "WithinBounds")),
+    ],
+)
+def test_what_limits_the_number_of_workers_is_told(limit: Limit | None, expected: tuple[str, str]) -> None:
+    assert condition(report(limit=limit), "ScalingLimited") == expected
+    assert condition(report(limit=limit), "ScalingActive") == ("True", "Scaling")
+
+
+@pytest.mark.parametrize(
+    ("told", "reason", "text"),
+    [
+        ({"limit": Limit.FALLBACK}, "MetricsUnknown", "at least spec.scaling.fallback.replicas 2"),
+        ({"writer": "argocd-controller"}, "ConflictingWriter", "written by argocd-controller as well"),
+    ],
+)
+def test_O12_O29_what_hampers_scaling_is_told(told: dict[str, Any], reason: str, text: str) -> None:
+    there = report(**told)
+    assert condition(there, "ScalingActive") == ("False", reason)
+    assert text in str(build_status(there, plan(there)).condition("ScalingActive"))
+
+
+def test_when_the_number_was_last_set_is_told_and_stays_told() -> None:
+    there = report(scaled_at=NOW)
+    status = build_status(there, plan(there))
+    assert status.last_scale_time == NOW
+    restarted = replace(there, scaling=ScalingReport(), queue=replace(there.queue, status=status))
+    assert build_status(restarted, plan(restarted)).last_scale_time == NOW
+
+
+def test_what_is_scaled_by_load_is_ours_and_measured_only_where_that_can_be_trusted() -> None:
+    there, store = seen(deployment()), cast(Store, object())
+    found = target_of(there, store, plan(there))
+    assert found is not None
+    assert (found.deployment.name, found.store, found.topology) == ("theirs", store, V1)
+    for unscaled in (
+        seen(deployment(), scaling={"mode": "Disabled"}),
+        seen(deployment(), scaling={"mode": "Manual", "replicas": 1}),
+        seen(deployment(autoscalers=("keda-hpa-x",))),
+        seen(None),
+        replace(there, owner={**there.owner, "uid": "another"}),
+    ):
+        assert target_of(unscaled, store, plan(unscaled)) is None
+    away = replace(there, backend=ConnectionProblem(Finding(Reason.UNREACHABLE, "redis is away")))
+    lost = replace(there, backend=backend(None))
+    for unknown in (away, lost):
+        blind = target_of(unknown, store, plan(unknown))
+        assert blind is not None
+        assert blind.store is None
+
+
+def test_what_one_pod_can_do_is_what_foreign_workers_say_and_else_what_the_spec_says() -> None:
+    said = [WorkerEntry("w1", 0, Beat(pod="p1", slots=3)), WorkerEntry("w2", 0, Beat(pod="p1", slots=2))]
+
+    def slots(entries: list[WorkerEntry], **workers: Any) -> int:
+        there = observed(queue(workers=workers, status=known()), backend(V1), queue_version(1), target=deployment())
+        if "image" in workers:
+            there = replace(there, workers=WorkersObject(deployment().body, "ours"))
+        found = target_of(there, cast(Store, object()), plan(there))
+        assert found is not None
+        return found.slots(entries)
+
+    assert slots([], **TARGET, concurrency=7) == 7
+    assert slots(said, **TARGET, concurrency=7) == 5
+    assert slots(said, image="w", app="a:b", concurrency=7) == 7
 
 
 def test_K6_a_drain_without_workers_says_so_only_if_jobs_could_run() -> None:

@@ -111,7 +111,8 @@ def test_E2_it_is_created_unsigned_and_applied_before_it_is_scaled() -> None:
     apply, *rest = plan(seen(stored(dict(create.body), replicas=0))).steps
     assert isinstance(apply, steps.ApplyObject)
     assert rest == []
-    (scale,) = plan(seen(stored(rendered(), replicas=0))).steps
+    declared = queue(workers=WORKERS, scaling={"mode": "Manual", "replicas": 1}, status=known())
+    (scale,) = plan(seen(stored(rendered(), replicas=0), spec=declared)).steps
     assert isinstance(scale, steps.Scale)
     assert (scale.replicas, scale.resource_version) == (1, "5")
     assert plan(seen(stored(rendered()))).steps == ()
@@ -120,8 +121,8 @@ def test_E2_it_is_created_unsigned_and_applied_before_it_is_scaled() -> None:
 @pytest.mark.parametrize(
     ("scaling", "wanted"),
     [
-        ({}, 1),
-        ({"minReplicas": 3}, 3),
+        ({}, None),
+        ({"minReplicas": 3}, None),
         ({"mode": "Manual", "replicas": 0}, 0),
         ({"mode": "Manual", "replicas": 5, "minReplicas": 9}, 5),
         ({"mode": "Disabled", "replicas": 5}, None),

@@ -1,0 +1,114 @@
+"""What Pods and the registry of workers say about the workers, as values."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from headrace.stores.base import WorkerEntry
+from headrace_operator.scaling.victims import Worker
+
+DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
+LEARNT_SECONDS = 6.0
+"""A worker beats every 5 s: what it says so long after it was told to take no more, it says knowing that."""
+SILENT_SECONDS = 70.0
+"""One that is not in the registry, which forgets after a minute, for so long takes no jobs."""
+Body = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerPod:
+    """A Pod of the workers. ``created``, ``ready_since``: seconds since the epoch; None: it is not ready.
+
+    ``cost``: what its annotation says that its deletion costs.
+    """
+
+    name: str
+    uid: str
+    created: float
+    ready_since: float | None
+    cost: int = 0
+
+    @property
+    def start_seconds(self) -> float | None:
+        """How long it took to become ready; None if it is not."""
+        return None if self.ready_since is None else max(0.0, self.ready_since - self.created)
+
+
+def living_pods(bodies: Iterable[Body]) -> list[WorkerPod]:
+    """Return the Pods that are neither stopping nor ended."""
+    return [
+        _pod(body)
+        for body in bodies
+        if "deletionTimestamp" not in body["metadata"]
+        and body.get("status", {}).get("phase") not in ("Succeeded", "Failed")
+    ]
+
+
+def _pod(body: Body) -> WorkerPod:
+    metadata = body["metadata"]
+    conditions = body.get("status", {}).get("conditions", [])
+    ready = next((each for each in conditions if each["type"] == "Ready" and each["status"] == "True"), None)
+    try:
+        cost = int(metadata.get("annotations", {}).get(DELETION_COST, 0))
+    except ValueError:
+        cost = 0
+    return WorkerPod(
+        metadata["name"],
+        metadata["uid"],
+        _seconds(metadata["creationTimestamp"]),
+        None if ready is None else _seconds(ready["lastTransitionTime"]),
+        cost,
+    )
+
+
+def new_starts(pods: Iterable[WorkerPod], known: Collection[str]) -> dict[str, float]:
+    """Return the uids of Pods that have become ready since, with how long that took, oldest first."""
+    started = [pod for pod in pods if pod.ready_since is not None and pod.uid not in known]
+    return {pod.uid: pod.start_seconds or 0.0 for pod in sorted(started, key=lambda pod: pod.created)}
+
+
+def workers_of(
+    pods: Iterable[WorkerPod], entries: Iterable[WorkerEntry], retired: Mapping[str, float], now: float
+) -> list[Worker]:
+    """Put Pods and what their worker processes say together.
+
+    ``retired``: names of Pods that were told to take no more, with the time ``now`` of then.
+    """
+    by_pod: dict[str, list[WorkerEntry]] = {}
+    for entry in entries:
+        if entry.beat.pod and not entry.gone:
+            by_pod.setdefault(entry.beat.pod, []).append(entry)
+    return [_worker(pod, by_pod.get(pod.name, []), retired.get(pod.name), now) for pod in pods]
+
+
+def _worker(pod: WorkerPod, entries: list[WorkerEntry], told: float | None, now: float) -> Worker:
+    in_flight = sum(entry.beat.in_flight for entry in entries)
+    quiet = False
+    if told is not None and in_flight == 0:
+        # Silence is no answer: a process that is frozen may hold jobs. One that nobody knows of has none to hold.
+        heard = min((now - entry.heard_ms / 1000 for entry in entries), default=None)
+        quiet = now - told > SILENT_SECONDS if heard is None else heard > told + LEARNT_SECONDS
+    started = pod.ready_since is not None or bool(entries)
+    return Worker(pod.name, started, in_flight, told is not None, quiet, pod.created)
+
+
+def processes_of(entries: Iterable[WorkerEntry], pods: Collection[str]) -> list[str]:
+    """Return the names by which the workers of these Pods are known in the registry."""
+    return [entry.worker for entry in entries if entry.beat.pod in pods and not entry.gone]
+
+
+def slots_of(entries: Iterable[WorkerEntry]) -> int | None:
+    """Return how many jobs one Pod runs at a time, by what its processes say: the least that any has; None: unknown."""
+    slots: dict[str, int] = {}
+    for entry in entries:
+        if entry.beat.slots > 0 and not entry.gone:
+            place = entry.beat.pod or entry.worker
+            slots[place] = slots.get(place, 0) + entry.beat.slots
+    return min(slots.values(), default=None)
+
+
+def _seconds(time: str) -> float:
+    return datetime.fromisoformat(time.replace("Z", "+00:00")).timestamp()

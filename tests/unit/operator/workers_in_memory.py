@@ -1,0 +1,113 @@
+"""A Deployment with its Pods, as the cluster and the workers in them would act. The real ones: tests/cluster."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from headrace.stores.base import Beat
+from headrace.stores.memory import MemoryStore
+from headrace_operator.kube import core, deployments
+from headrace_operator.scaling.pods import DELETION_COST
+from tests.unit.operator.api_in_memory import ApiInMemory
+
+NAMESPACE, NAME, QUEUE = "ns", "mail-workers", "mail"
+PATH = f"{deployments(NAMESPACE)}/{NAME}"
+BEGIN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+class Api(ApiInMemory):
+    """With the scale of Deployments, and whoever wrote it."""
+
+    async def merge(self, path: str, body: Any, *, manager: str, **more: Any) -> Any:
+        after = await super().merge(path.removesuffix("/scale"), body, manager=manager, **more)
+        if path.endswith("/scale"):
+            self.written_by(manager)
+            after = self.objects[PATH]
+        return after
+
+    def written_by(self, manager: str) -> None:
+        entry = {"manager": manager, "time": "2026-01-01T00:00:00Z", "fieldsV1": {"f:spec": {"f:replicas": {}}}}
+        self.objects[PATH]["metadata"]["managedFields"] = [entry]
+
+
+@dataclass
+class WorkersInMemory:
+    """``now``: seconds since the beginning. ``start``: seconds that a Pod takes to become ready.
+
+    ``running``: jobs by Pod, as its worker says with its next beat.
+    """
+
+    store: MemoryStore
+    api: Api = field(default_factory=Api)
+    now: float = 0.0
+    start: float = 3.0
+    running: dict[str, int] = field(default_factory=dict)
+    stopped: list[str] = field(default_factory=list)
+    beats: bool = True
+    _made: int = 0
+    _told: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        metadata = {"name": NAME, "namespace": NAMESPACE, "uid": "d1", "resourceVersion": "1", "generation": 1}
+        template = {"metadata": {"labels": {"app": "mail"}}, "spec": {"containers": [{"name": "worker"}]}}
+        spec = {"replicas": 0, "selector": {"matchLabels": {"app": "mail"}}, "template": template}
+        self.api.objects[PATH] = {"metadata": metadata, "spec": spec, "status": {}}
+
+    @property
+    def deployment(self) -> Any:
+        return self.api.objects[PATH]
+
+    @property
+    def replicas(self) -> int:
+        return int(self.deployment["spec"]["replicas"])
+
+    @property
+    def pods(self) -> list[str]:
+        return [path.rpartition("/")[2] for path in self.api.objects if path.startswith(core("pods", NAMESPACE))]
+
+    async def settle(self) -> None:
+        """Let the controllers and the workers do what they do."""
+        pods = {name: self.api.objects[f"{core('pods', NAMESPACE)}/{name}"] for name in self.pods}
+        for name in sorted(pods, key=lambda name: self._rank(pods[name]))[: max(0, len(pods) - self.replicas)]:
+            del self.api.objects[f"{core('pods', NAMESPACE)}/{name}"], pods[name]
+            self.stopped.append(name)
+            await self.store.leave(QUEUE, name)
+        for _ in range(self.replicas - len(pods)):
+            self._made += 1
+            name = f"pod-{self._made:02}"
+            created = (BEGIN + timedelta(seconds=self.now)).isoformat()
+            metadata = {
+                "name": name,
+                "uid": name,
+                "resourceVersion": "1",
+                "generation": 1,
+                "creationTimestamp": created,
+            }
+            pods[name] = {"metadata": metadata, "status": {"phase": "Pending"}}
+            self.api.objects[f"{core('pods', NAMESPACE)}/{name}"] = pods[name]
+        ready = 0
+        for name, pod in pods.items():
+            age = self.now - (datetime.fromisoformat(pod["metadata"]["creationTimestamp"]) - BEGIN).total_seconds()
+            if age >= self.start:
+                ready += 1
+                since = BEGIN + timedelta(seconds=self.now - age + self.start)
+                condition = {"type": "Ready", "status": "True", "lastTransitionTime": since.isoformat()}
+                pod["status"] = {"phase": "Running", "conditions": [condition]}
+                if self.beats:
+                    await self.store.tick(QUEUE, name, Beat(pod=name, slots=4, in_flight=self.running.get(name, 0)))
+        generation = self.deployment["metadata"]["generation"]
+        self.deployment["status"] = {
+            "replicas": len(pods),
+            "updatedReplicas": len(pods),
+            "readyReplicas": ready,
+            "observedGeneration": generation,
+        }
+
+    @staticmethod
+    def _rank(pod: Any) -> tuple[bool, int, float]:
+        """How a ReplicaSet orders Pods to delete: not ready, cheap, new."""
+        cost = int(pod["metadata"].get("annotations", {}).get(DELETION_COST, 0))
+        created = datetime.fromisoformat(pod["metadata"]["creationTimestamp"]).timestamp()
+        return ("conditions" in pod["status"], cost, -created)
