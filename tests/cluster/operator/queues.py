@@ -123,6 +123,10 @@ class Queues:
     def wait_versions(self, name: str, expected: dict[int, str], deadline: float = 30) -> None:
         self.cluster.wait_for(lambda: self.versions(name) == expected, deadline, what=f"versions {expected} of {name}")
 
+    def wait_scaled(self, name: str, replicas: int = 1) -> None:
+        """Wait until so many workers are asked for: that is done beside the passes, and makes another generation."""
+        self.cluster.wait_for(lambda: self.deployment(name)["spec"]["replicas"] == replicas, what="the replicas")
+
     def deployment(self, name: str) -> Object:
         found = self.cluster.get(APPS, "Deployment", f"{name}-workers", self.namespace)
         if found is None:

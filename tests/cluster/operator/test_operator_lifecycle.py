@@ -101,6 +101,7 @@ def test_kubectl_shows_the_state_and_waits_for_it(queues: Queues, cluster: Local
 def test_changed_settings_reach_redis_without_a_restart(queues: Queues, redis: RedisServer) -> None:
     queues.apply("mail", workers=idle_workers())
     queues.wait("mail")
+    queues.wait_scaled("mail")
     before = queues.deployment("mail")
     queues.patch("mail", retry={"maxRetries": 7}, timeoutSeconds=5, leaseSeconds=9)
     queues.wait("mail")

@@ -72,6 +72,7 @@ def test_a_pod_template_is_merged_over_the_rendered_one_and_a_typo_is_told(queue
     }
     queues.apply("mail", workers=idle_workers(podTemplate=template))
     queues.wait("mail")
+    queues.wait_scaled("mail")
     spec = pod_spec(queues)
     worker, proxy = spec["containers"]
     assert (worker["name"], proxy["name"], worker["image"]) == ("worker", "proxy", "idle")
@@ -240,6 +241,7 @@ def test_K8_a_rolling_update_under_load_loses_and_doubles_no_job(
 def test_a_grace_below_the_longest_run_is_told_and_restarts_nobody(queues: Queues) -> None:
     queues.apply("mail", workers=idle_workers(terminationGracePeriodSeconds=60))
     queues.wait("mail")
+    queues.wait_scaled("mail")
     generation = queues.deployment("mail")["metadata"]["generation"]
     queues.patch("mail", timeoutSeconds=600)
     queues.cluster.wait_for(lambda: "GraceTooShort" in queues.events("mail"), what="the event")
