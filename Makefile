@@ -14,7 +14,7 @@ ARGS ?=
 ID ?=
 
 .PHONY: help setup setup-python setup-system setup-cluster setup-mongo lock test lint format crds demo bench \
-  model scenarios wheels images clean
+  model twins scenarios wheels images clean
 
 help: ## list the commands
 	@echo "Headrace: make COMMAND"
@@ -65,6 +65,9 @@ bench: setup-python ## one benchmark: make bench ID=B1
 
 model: setup-python ## check the store protocol in all scenarios, the large ones too: make model ARGS="slow promoter"
 	@$(PY) -m tests.simulation $(ARGS)
+
+twins: setup-python ## memory and real servers under new random commands, compared whole: make twins ARGS="200 80"
+	@$(PY) -m tests.conformance.twins $(ARGS)
 
 scenarios: setup-python ## fill the tests column of docs/scenarios.md
 	@$(PY) -m scripts.scenario_map --update

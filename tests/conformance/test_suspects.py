@@ -105,7 +105,7 @@ async def test_V15_one_worker_at_a_time_is_asked_to_make_room(store: Store, adva
 
 async def test_V15_a_worker_that_no_longer_makes_room_is_replaced(store: Store, clock: ManualClock) -> None:
     if not isinstance(store, MemoryStore):
-        return  # ten seconds of a server's time; the same rule is compared in test_same_behaviour
+        return  # ten seconds of a server's time; the same rule is compared in twins/
 
     async def turn(ms: int) -> None:
         clock.now += ms

@@ -45,5 +45,5 @@ class MemoryProducing(MemoryAccess):
         """Mark a partition of an older version and tell which jobs or calls are known there."""
         check_batch(jobs)
         with self._data.lock:
-            partition = self._mark(ref, topology)
-            return [partition is not None and partition.knows(key, nonce) for key, nonce in jobs]
+            partition, now = self._mark(ref, topology), self._data.now()
+            return [partition is not None and partition.knows(key, nonce, now) for key, nonce in jobs]

@@ -34,7 +34,12 @@ class MemoryStatistics(MemoryAccess):
                 return None
             counters = {name: stored.counters[name] for name in COUNTERS}
             return Statistics(
-                self._data.now(), stored.measured_at, stored.epoch, dict(stored.depths), counters, stored.scaling
+                max(self._data.now(), stored.measured_at),
+                stored.measured_at,
+                stored.epoch,
+                dict(stored.depths),
+                counters,
+                stored.scaling,
             )
 
     async def write_stats(

@@ -25,7 +25,7 @@ class RedisFinished(RedisAccess):
         check_page(limit)
         flat = iter(await self._run("finished", ref, after, limit, int(newest_first)))
         return [
-            FinishedBatch(entry, _jobs(data, int(at), worker.decode(errors="replace")))
+            FinishedBatch(entry, jobs_of(data, int(at), worker.decode(errors="replace")))
             for entry, at, worker, data in zip(flat, flat, flat, flat, strict=True)
         ]
 
@@ -78,7 +78,8 @@ def _packed(jobs: Sequence[FinishedJob]) -> bytes:
     return pack([part for job in jobs for part in (job.stored_id, job.type, job.attempt, job.result)])
 
 
-def _jobs(data: bytes, at: int, worker: str) -> tuple[FinishedJob, ...]:
+def jobs_of(data: bytes, at: int, worker: str) -> tuple[FinishedJob, ...]:
+    """Return the jobs of one entry of the stream, which finished ``at`` that ms."""
     flat = iter(msgpack.unpackb(data, raw=True))
     return tuple(
         FinishedJob(stored_id, kind.decode(errors="replace"), attempt, result, at, worker)

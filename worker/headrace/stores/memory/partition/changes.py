@@ -32,8 +32,9 @@ class Changes:
     @staticmethod
     def unpacked(packed: bytes) -> Changes:
         """Return the facts of a stored form."""
-        attempt, expiries, last_error, history, crashes, suspicion = msgpack.unpackb(packed)
-        return Changes(attempt, expiries, last_error, deque(map(tuple, history)), crashes, suspicion)
+        attempt, expiries, last_error, history, crashes, suspicion, *reported = msgpack.unpackb(packed)
+        progress = tuple(reported[0]) if reported else None
+        return Changes(attempt, expiries, last_error, deque(map(tuple, history)), crashes, suspicion, progress)
 
     def packed(self) -> bytes:
         """Return the stored form."""

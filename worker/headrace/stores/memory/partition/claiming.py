@@ -54,7 +54,7 @@ class ClaimingRules(Contents):
         else:
             allowance = self._limiter.allow(limit, len(self._leases), now)
         held_back = allowance.jobs < limit
-        wanted = 0 if token in self._nonces else allowance.jobs
+        wanted = 0 if self._nonces.knows(token, now) else allowance.jobs
         keys: list[bytes] = []
         suspected = 0
         apart = self._alone.popleft() if alone and wanted and self._alone else None
@@ -115,7 +115,7 @@ class ClaimingRules(Contents):
 
     def resume(self, token: bytes, until: int, now: int) -> tuple[list[Claimed], int]:
         """Return the jobs leased under ``token`` and their fencing token; its call leases nothing from now on."""
-        self._nonces.remember(token, now)
+        self._nonces.remember(token, now, trim=False)
         keys = self._leases.under(token)
         for key in keys:
             self._leases.grant(key, token, until)

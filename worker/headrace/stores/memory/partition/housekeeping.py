@@ -35,6 +35,7 @@ class HousekeepingRules(Contents):
             changes.suspicion = min(2, changes.suspicion + 1)
             waiting.append(key)
             taken.append(Lost(key, token, until, dead=False))
+        if taken:
             self._news.became_ready()
         return taken
 
@@ -61,4 +62,6 @@ class HousekeepingRules(Contents):
                 self._push(key)
             promoted += len(due)
         self._arrived += promoted
+        if promoted:
+            self._news.became_ready()
         return promoted

@@ -18,7 +18,10 @@ class ProducingRules(Contents):
             return Moved(self.state, self.successor)
         if partitions != self.partitions:
             return Moved("resized", None)
-        if nonce in self._nonces or not jobs:
+        if self._nonces.knows(nonce, now):
+            self._nonces.heard_again(now)
+            return Accepted(frozenset())
+        if not jobs:
             return Accepted(frozenset())
         existing = set()
         fresh = len({key[1:] for key, _, _ in jobs} - self._jobs.keys())
@@ -44,6 +47,6 @@ class ProducingRules(Contents):
         self._nonces.remember(nonce, now)
         return Accepted(frozenset(existing))
 
-    def knows(self, key: bytes, nonce: bytes) -> bool:
+    def knows(self, key: bytes, nonce: bytes, now: int) -> bool:
         """Whether the id is live here, or the call of ``nonce`` (b"" for none) was applied."""
-        return key[1:] in self._jobs or nonce in self._nonces
+        return key[1:] in self._jobs or self._nonces.knows(nonce, now)

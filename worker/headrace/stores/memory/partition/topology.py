@@ -36,4 +36,4 @@ class TopologyRules(Contents):
 
     def unused(self, now: int) -> bool:
         """Whether it holds neither live jobs nor dead letters, nor the nonce of a call that may be sent again."""
-        return not (self._jobs or self._adopted or self.dead or self._nonces.recent(now))
+        return not (self._jobs or self._adopted or self.dead or self._nonces.known(now))

@@ -1,0 +1,167 @@
+"""Rules of versions: whole sequences of `headrace.lifecycle`, `headrace.migration` and `headrace.deletion`, and single
+steps of them, as somebody makes them who stopped in between, or comes late."""
+
+from __future__ import annotations
+
+from headrace import lifecycle, migration
+from headrace.deletion import delete_queue
+from headrace.settings import QueueSettings
+from headrace.stores.base import Aside, Fence
+from headrace.topology import PartitionRef, Topology
+from tests.conformance.steps import QUEUE
+from tests.conformance.twins.commands import command, integers, one_of
+from tests.conformance.twins.machine import PARTITIONS, VERSIONS, Twins, numbers, picks
+
+versions, partition_counts = integers(1, VERSIONS), integers(1, PARTITIONS)
+epochs = integers(1, 3)
+
+SETTINGS = [
+    QueueSettings.model_validate(each)
+    for each in (
+        {},
+        {"stop": "hold"},
+        {"stop": "hold_and_drain"},
+        {"rate_per_second": 3},
+        {"max_in_flight": 3, "crash_limit": 1},
+        {"max_length": 6},
+        {"retention": {"done_count": 3, "dead_count": 2, "history_entries": 2}},
+        {"retention": {"done_count": 100, "done_bytes": 1024, "done_seconds": 40, "dead_count": 1}, "crash_limit": 1},
+        {"retention": {"done_count": 0}},
+        {"mode": "leader_only", "retention": {}},
+        {"drain": {"policy": "migrate", "order": "strict"}},
+    )
+]
+
+
+class VersionRules(Twins):
+    """Promote, configure, close, complete, move, bury, delete."""
+
+    @command(0, settings=one_of(*SETTINGS), partitions=partition_counts)
+    def create(self, settings: QueueSettings, partitions: int) -> None:
+        self.both(lambda store: lifecycle.promote(store, QUEUE, 1, partitions, settings=settings))
+
+    @command(2, version=versions, partitions=partition_counts)
+    def promote(self, version: int, partitions: int) -> None:
+        self.both(lambda store: lifecycle.promote(store, QUEUE, version, partitions))
+
+    @command(2, settings=one_of(*SETTINGS))
+    def configure(self, settings: QueueSettings) -> None:
+        """Pause, resume, limits, retention, mode, drain order."""
+        self.both(lambda store: lifecycle.configure(store, QUEUE, settings))
+
+    @command(3, number=numbers, retry_ms=one_of(0, 0, 5000))
+    def complete(self, number: int, retry_ms: int) -> None:
+        ref = self.draining(number)
+        if ref is not None:
+            self.both(lambda store: lifecycle.complete(store, QUEUE, ref.version, client_retry_ms=retry_ms))
+
+    @command(1, chance=integers(0, 5), only_if_empty=one_of(False, True), place=numbers, before=integers(0, 1))
+    def delete(self, chance: int, only_if_empty: bool, place: int, before: int) -> None:
+        """The queue, or one partition, by somebody who stopped then, or who knows an earlier queue of the name."""
+        topology = self.topology
+        if chance == 0:
+            self.both(lambda store: delete_queue(store, QUEUE, only_if_empty=only_if_empty))
+        elif chance == 1 and topology is not None:
+            ref, incarnation = self.place(place), max(1, topology.incarnation - before)
+            self.both(lambda store: store.delete_partition(ref, incarnation))
+
+    # ---- moving ------------------------------------------------------------------------------------------------------
+
+    def fence(self, epoch: int) -> Fence:
+        topology = self.topology
+        return Fence(epoch, f"term {epoch}", topology.incarnation if topology else 1)
+
+    @command(3, number=numbers, epoch=epochs, limit=one_of(1, 2, 100))
+    def move(self, number: int, epoch: int, limit: int) -> None:
+        ref, fence = self.draining(number), self.fence(epoch)
+        if ref is not None:
+            self.both(lambda store: migration.move_jobs(store, ref, fence, limit=limit))
+
+    @command(1, place=numbers, epoch=epochs)
+    def lead(self, place: int, epoch: int) -> None:
+        """Be obeyed, and forget marks of arrival that another leader left."""
+        ref, fence = self.place(place), self.fence(epoch)
+        self.both(lambda store: store.fence(ref, fence))
+        self.both(lambda store: migration.tidy_arrivals(store, ref, fence))
+
+    @command(2, number=numbers, epoch=epochs, limit=one_of(0, 1, 2, 100), to=versions)
+    def set_aside(self, number: int, epoch: int, limit: int, to: int) -> None:
+        ref, fence = self.draining(number) or self.place(number), self.fence(epoch)
+        self.both(lambda store: store.set_aside(ref, fence, to, limit), _aside)
+
+    @command(3, source=numbers, where=numbers, epoch=epochs)
+    def adopt(self, source: int, where: int, epoch: int) -> None:
+        """Insert what is aside somewhere: mostly in the active version, sometimes where it does not belong."""
+        topology, fence = self.topology, self.fence(epoch)
+        ref = self.draining(source)
+        if topology is None or ref is None:
+            return
+        jobs = sorted(self.run(self.memory.set_aside(ref, fence, 1, 0)) if self.obeys(ref, fence) else [])
+        home = PartitionRef(QUEUE, topology.active, where % topology.partitions)
+        if where % 8 == 7:
+            home = self.place(where)
+        self.both(lambda store: store.set_aside(ref, fence, 1, 0), _aside)
+        if home != ref:
+            self.both(lambda store: store.adopt(home, topology.partitions, fence, ref, jobs))
+
+    def obeys(self, ref: PartitionRef, fence: Fence) -> bool:
+        """Whether the partition obeys this leader, and there is one."""
+        partition = self.memory._data.partitions.get(ref)
+        known = partition and partition._fence
+        return (
+            partition is not None
+            and fence.incarnation == partition.incarnation
+            and (known is None or fence.epoch >= known.epoch)
+        )
+
+    @command(2, number=numbers, epoch=epochs, to=versions, chosen=picks)
+    def retarget_or_let_go(self, number: int, epoch: int, to: int, chosen: list[int]) -> None:
+        ref, fence = self.draining(number) or self.place(number), self.fence(epoch)
+        partition = self.memory._data.partitions.get(ref)
+        aside = sorted(partition._moving) if partition else []
+        some = sorted({aside[n % len(aside)] for n in chosen} if aside else set()) or [b"nobody"]
+        self.both(lambda store: store.still_aside(ref, some))
+        self.both(lambda store: store.retarget(ref, fence, some, to))
+        gone = [each for each in some if self.has_arrived(each)]
+        self.both(lambda store: store.let_go(ref, fence, gone))
+
+    def has_arrived(self, stored_id: bytes) -> bool:
+        return any(stored_id in partition._adopted for partition in self.memory._data.partitions.values())
+
+    @command(1, number=numbers, limit=one_of(1, 100))
+    def bury_waiting(self, number: int, limit: int) -> None:
+        ref = self.draining(number) or self.place(number)
+        self.both(lambda store: store.bury_waiting(ref, "drained too long", limit))
+
+    # ---- single steps ------------------------------------------------------------------------------------------------
+
+    def some_topology(self, later: int) -> Topology:
+        """Return the topology that counts, one that somebody is about to write, or one from before."""
+        topology = self.topology or Topology.created(QUEUE, 1, PARTITIONS)
+        if later and topology.highest < 9 and not topology.deleting:
+            return topology.promoted(topology.highest + 1, later)
+        return topology
+
+    @command(2, place=numbers, later=integers(0, PARTITIONS))
+    def settle_or_mark(self, place: int, later: int) -> None:
+        ref, topology = self.place(place), self.some_topology(later)
+        if ref.version == topology.active:
+            self.both(lambda store: store.install(ref, topology, topology.partitions))
+        elif ref.version in topology.versions:
+            self.both(lambda store: store.mark(ref, topology))
+        if ref.version in topology.versions:
+            self.both(lambda store: store.settle(ref, topology))
+
+    @command(1, place=numbers, discard=one_of(False, True))
+    def close_remove_discard(self, place: int, discard: bool) -> None:
+        ref, topology = self.place(place), self.topology
+        incarnation = topology.incarnation if topology else 1
+        self.both(lambda store: store.close_partition(ref))
+        self.both(lambda store: store.remove(ref, incarnation))
+        self.both(lambda store: store.successor(ref))
+        if discard:
+            self.both(lambda store: store.discard(ref))
+
+
+def _aside(jobs: list[Aside]) -> object:
+    return sorted(job[:6] for job in jobs)
