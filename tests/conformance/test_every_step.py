@@ -11,7 +11,7 @@ from headrace.lifecycle import complete, configure, promote
 from headrace.migration import move_jobs
 from headrace.settings import QueueSettings, Retention
 from headrace.statistics import summarise
-from headrace.stores.base import Fence, Moved, Settled, Store, Success, Unknown
+from headrace.stores.base import Fence, Moved, ParkedLimits, Settled, Store, Success, TrimmedParked, Unknown
 from headrace.stores.redis.keys import Keys
 from headrace.topology import PartitionRef, Topology
 from tests.conformance.actors import LOOKS, Gate
@@ -86,6 +86,7 @@ async def life_of_jobs(store: Store, at: PartitionRef) -> None:
     assert await store.parked(at) == {"x": 1, "y": 1}
     assert (await store.parked_partitions(QUEUE)).keys() >= {at}
     assert await store.unpark(at, ["x"]) == 1
+    assert await store.trim_parked(at, "y", ParkedLimits(1)) == TrimmedParked(0, b"")
     assert await store.bury_parked(at, "y") == 1
     letters = await store.dead_letters(at)
     assert (await store.find_dead(at, [letters[0].stored_id])).letters == {letters[0].stored_id: letters[0]}

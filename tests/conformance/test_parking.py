@@ -6,7 +6,7 @@ from headrace.dead_letters import dead_jobs, retry_dead
 from headrace.envelope import encode_body
 from headrace.errors import InvalidInput
 from headrace.producer import Producer
-from headrace.stores.base import MAX_CLAIM, Claim, Store, Unknown
+from headrace.stores.base import MAX_CLAIM, Claim, ParkedLimits, Store, Unknown
 from tests.conformance.conftest import Advance
 from tests.conformance.steps import Worker, created, enqueue, ids, new, opened, ref, settled, sizes
 
@@ -96,6 +96,59 @@ async def test_QD5_a_parked_job_that_became_a_dead_letter_can_be_put_back(store:
     (letter,) = [each async for each in dead_jobs(store, QUEUE)]
     assert await retry_dead(Producer(store), store, letter) is True
     assert await sizes(store) == {"ready": 1}
+
+
+async def parked(store: Store, *jobs: str, kind: str = "send") -> None:
+    await enqueue(store, *jobs)
+    await store.park(ref(), unknown(await Worker(store).claim(), kind))
+
+
+async def test_J15_of_too_many_parked_jobs_of_a_type_the_first_ids_become_dead_letters(store: Store) -> None:
+    await created(store)
+    await parked(store, "d", "b", "a", "c", "e")
+    await parked(store, "x", "y", "z", kind="other")
+    limits = ParkedLimits(jobs=2)
+    first = await store.trim_parked(ref(), "send", limits, limit=2)
+    assert (first.dead, first.after) == (2, b"1b")
+    second = await store.trim_parked(ref(), "send", limits, first.after, 2)
+    assert (second.dead, second.after) == (1, b"1d")
+    assert await store.trim_parked(ref(), "send", limits, second.after, 2) == (0, b"")
+    assert await store.parked(ref()) == {"other": 3, "send": 2}
+    letters = {each.id: each.job async for each in dead_jobs(store, QUEUE)}
+    assert sorted(letters) == ["a", "b", "c"]
+    job = letters["a"]
+    assert job is not None
+    assert job.attempt == 0
+    assert job.last_error == "no worker knows type send, and more than 2 jobs of it waited in the partition"
+    assert [entry.status for entry in job.history] == ["unknown type"]
+
+
+async def test_J15_parked_jobs_become_dead_letters_by_their_age_since_they_were_due(
+    store: Store, advance: Advance
+) -> None:
+    await created(store)
+    await parked(store, "old")
+    assert await store.trim_parked(ref(), "send", ParkedLimits(jobs=1, age_ms=600_000)) == (0, b"")
+    await advance(60)
+    assert await store.trim_parked(ref(), "send", ParkedLimits(age_ms=50)) == (1, b"")
+    assert await store.parked_partitions(QUEUE) == {}
+    await parked(store, "young")
+    assert await store.trim_parked(ref(), "send", ParkedLimits(age_ms=600_000)) == (0, b"")
+    assert await sizes(store) == {"parked": 1, "dead": 1}
+    (letter,) = [each async for each in dead_jobs(store, QUEUE)]
+    assert letter.id == "old"
+    assert letter.job is not None
+    assert letter.job.last_error == "no worker knows type send, and the job waited for longer than 0.05 s"
+
+
+async def test_J15_without_a_limit_parked_jobs_wait_for_ever(store: Store, advance: Advance) -> None:
+    await created(store)
+    await parked(store, "a", "b")
+    await advance(50)
+    assert await store.trim_parked(ref(), "send", ParkedLimits()) == (0, b"")
+    assert await store.trim_parked(ref(), "nobody", ParkedLimits(jobs=1)) == (0, b"")
+    assert await store.trim_parked(ref(5), "send", ParkedLimits(jobs=1)) == (0, b"")
+    assert await sizes(store) == {"parked": 2}
 
 
 async def test_nothing_is_parked_where_there_is_no_partition(store: Store) -> None:

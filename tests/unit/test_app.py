@@ -103,6 +103,26 @@ def test_a_timeout_that_is_no_number_is_refused(timeout: Any) -> None:
         App().handler("send", timeout=timeout)(plain)
 
 
+async def later(failed_runs: int, error: BaseException) -> float:
+    return 1.0
+
+
+@pytest.mark.parametrize(
+    ("retry", "problem"),
+    [
+        (5, "of 'send' is 5"),
+        (RetryPolicy, "is <class"),
+        (later, "is an async def"),
+        (lambda runs: 1.0, r"cannot be called as function\(failed_runs, error\)"),
+        (lambda runs, error, more: 1.0, "cannot be called as"),
+    ],
+)
+def test_M11_what_is_neither_a_policy_nor_a_function_that_decides_is_refused(retry: Any, problem: str) -> None:
+    with pytest.raises(InvalidInput, match=problem) as refused:
+        App().handler("send", retry=retry)(on_loop)
+    assert refused.value.field == "retry"
+
+
 def test_a_second_handler_of_a_type_is_refused() -> None:
     app = App()
     app.handler("send")(on_loop)

@@ -18,13 +18,15 @@ from headrace.maintenance import Duty, Signs
 from headrace.maintenance.drained_versions import DrainedVersions
 from headrace.maintenance.lost_hints import LostHints
 from headrace.maintenance.migration import Migration
+from headrace.maintenance.parked_limits import INTERVAL as PARKED_SECONDS
+from headrace.maintenance.parked_limits import LimitedParking
 from headrace.maintenance.retention import INTERVAL as RETENTION_SECONDS
 from headrace.maintenance.retention import BoundedRetention
 from headrace.maintenance.statistics import FreshStatistics
 from headrace.maintenance.turn import Turn
 from headrace.maintenance.unfinished_changes import DELETION_SECONDS, UnfinishedChanges
 from headrace.settings import DrainSettings
-from headrace.stores.base import Fence, NewJob, Release, Settled, Success
+from headrace.stores.base import Fence, NewJob, ParkedLimits, Release, Settled, Success, Unknown
 from headrace.stores.memory import MemoryStore
 from headrace.topology import PartitionRef, Topology
 
@@ -40,7 +42,7 @@ class Counting(MemoryStore):
 
     def __getattribute__(self, name: str) -> Any:
         method = super().__getattribute__(name)
-        if name not in ("settle", "mark", "counts", "hint", "close_partition", "survey", "trim"):
+        if name not in ("settle", "mark", "counts", "hint", "close_partition", "survey", "trim", "trim_parked"):
             return method
 
         async def call(*args: Any) -> Any:
@@ -383,3 +385,56 @@ async def test_what_was_measured_is_told(scene: Scene) -> None:
     await Producer(scene.store).enqueue_many(QUEUE, [JobSpec("send"), JobSpec("send")])
     await scene.run(duty)
     assert told == [(QUEUE, 2)]
+
+
+async def park(scene: Scene, *names: str, partitions: int = 1) -> None:
+    """Enqueue jobs and park them, as a worker that does not know their type does."""
+    await Producer(scene.store).enqueue_many(QUEUE, [JobSpec("new", None, id=name) for name in names])
+    for ref in (PartitionRef(QUEUE, 1, number) for number in range(partitions)):
+        claim = await scene.store.claim(ref, "worker", int(scene.now * 1000), 256, 30_000)
+        await scene.store.park(ref, [Unknown(job.key, claim.token, "new") for job in claim.jobs])
+    scene.signs.noticed()
+
+
+async def test_J15_without_a_limit_nothing_is_looked_at(scene: Scene) -> None:
+    await promote(scene.store, QUEUE, 1, 1)
+    await scene.read()
+    await park(scene, "a")
+    assert scene.due(LimitedParking(ParkedLimits())) is None
+
+
+async def test_J15_jobs_parked_for_too_long_die_by_and_by_and_the_look_ends_with_them(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    duty = LimitedParking(ParkedLimits(age_ms=100_000))
+    await promote(scene.store, QUEUE, 1, 1)
+    await scene.read()
+    await scene.run(duty)
+    assert scene.due(duty) is None  # nothing is parked, and nothing has happened since
+    await park(scene, "old")
+    scene.now += 90
+    await park(scene, "young")
+    await scene.run(duty)
+    assert await scene.store.parked(PartitionRef(QUEUE, 1, 0)) == {"new": 2}
+    assert scene.due(duty) == 5  # a twentieth of the limit
+    scene.now += 11
+    assert (await scene.run(duty))["trim_parked"] == 1
+    assert await scene.store.parked(PartitionRef(QUEUE, 1, 0)) == {"new": 1}
+    assert "1 parked job(s) are dead letters now" in caplog.text
+    scene.now += 90
+    await scene.run(duty)
+    scene.now += 5
+    await scene.run(duty)
+    assert await scene.store.parked_partitions(QUEUE) == {}
+    assert scene.due(duty) is None
+
+
+async def test_J15_each_partition_keeps_its_part_of_the_number_that_may_wait(scene: Scene) -> None:
+    duty = LimitedParking(ParkedLimits(jobs=5))
+    await promote(scene.store, QUEUE, 1, 2)
+    await scene.read()
+    await park(scene, *(f"job-{number}" for number in range(40)), partitions=2)
+    await scene.run(duty)
+    left = [await scene.store.parked(PartitionRef(QUEUE, 1, number)) for number in range(2)]
+    assert left == [{"new": 3}, {"new": 3}]
+    assert scene.due(duty) == PARKED_SECONDS

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from headrace import Dead, InvalidInput, Job, Retry, RetryPolicy, Snooze
+from headrace.retry import RetryBy, RetryFunction
 from headrace.worker.outcomes import (
     MAX_ERROR_CHARS,
     Failed,
@@ -53,6 +54,57 @@ def test_Retry_sets_the_delay_and_keeps_the_limit() -> None:
     assert decided(Retry(after=timedelta(minutes=1))) == Failed(60_000, "the handler asked for a retry", "failed")
     assert decided(Retry()) == Failed(100, "the handler asked for a retry", "failed")
     assert decided(Retry(after=7), attempt=2) == Failed(None, "the handler asked for a retry", "failed")
+
+
+def by_function(function: RetryFunction, error: BaseException, **changes: Any) -> Failed:
+    decision = after_error(error, replace(JOB, **changes), RetryBy(function, POLICY), NOW, middle)
+    assert isinstance(decision, Failed)
+    return decision
+
+
+def test_M11_a_function_decides_by_the_failed_runs_and_the_error() -> None:
+    def after(failed_runs: int, error: BaseException) -> float | None:
+        return None if isinstance(error, PermissionError) else failed_runs * 1.5
+
+    assert by_function(after, OSError("x")) == Failed(1500, "OSError: x", "failed")
+    assert by_function(after, OSError("x"), attempt=7) == Failed(12_000, "OSError: x", "failed")
+    assert by_function(after, PermissionError("no")) == Failed(None, "PermissionError: no", "failed")
+    assert by_function(after, OSError("x"), attempt=2, max_retries=2).delay_ms is None
+    assert by_function(after, OSError("x"), attempt=1000).delay_ms is None
+    assert by_function(after, Retry(after=7)).delay_ms == 7000
+    timed_out = after_timeout(JOB, RetryBy(after, POLICY), 250, middle)
+    assert timed_out == Failed(1500, "timed out after 250 ms", "timed out")
+    seen = []
+    after_timeout(JOB, RetryBy(lambda runs, error: seen.append((runs, type(error))), POLICY), 250, middle)
+    assert seen == [(1, TimeoutError)]
+
+
+@pytest.mark.parametrize(
+    ("returned", "problem"),
+    [
+        ("soon", "TypeError: it returned a str; return seconds"),
+        (True, "TypeError: it returned a bool"),
+        (-1, "ValueError: it returned -1; return 0 to"),
+        (float("nan"), "ValueError: it returned nan"),
+        (1e12, "ValueError: it returned 1000000000000.0"),
+    ],
+)
+def test_M11_where_a_function_returns_no_delay_the_policy_decides_and_the_error_says_so(
+    returned: Any, problem: str
+) -> None:
+    decision = by_function(lambda runs, error: returned, OSError("x" * 5000))
+    assert decision.delay_ms == 100
+    assert f"(the retry function failed: {problem}" in decision.error
+    assert len(decision.error) == MAX_ERROR_CHARS
+
+
+def test_M11_where_a_function_raises_the_policy_decides() -> None:
+    def broken(failed_runs: int, error: BaseException) -> float | None:
+        raise KeyError("limits")
+
+    decision = by_function(broken, OSError("x"), attempt=2)
+    assert decision.delay_ms is None
+    assert decision.error.startswith("OSError: x\n(the retry function failed: KeyError: 'limits'")
 
 
 def test_Dead_and_Snooze() -> None:

@@ -26,6 +26,18 @@ def refusal(**given: Any) -> str:
     return "\n".join(explain(refused.value))
 
 
+def test_J15_parked_jobs_are_limited_from_code_environment_and_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert WorkerSettings().parked_limits == (None, None)
+    (tmp_path / "worker.toml").write_text("[worker]\nparked_jobs = 7\nparked_seconds = 60\n")
+    assert WorkerSettings(config=tmp_path / "worker.toml").parked_limits == (7, 60_000)
+    monkeypatch.setenv("HEADRACE_PARKED_SECONDS", "0.5")
+    assert WorkerSettings(config=tmp_path / "worker.toml", parked_jobs=2).parked_limits == (2, 500)
+    assert "PARKED_JOBS: 0 is below 1" in refusal(parked_jobs=0)
+    assert "PARKED_SECONDS: " in refusal(parked_seconds=0)
+
+
 def test_defaults() -> None:
     settings = WorkerSettings()
     assert settings.queues == ("default",)

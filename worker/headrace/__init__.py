@@ -39,7 +39,7 @@ from headrace.job import HistoryEntry, Job
 from headrace.job_status import JobStatus
 from headrace.leader_term import LeaderTerm
 from headrace.producer import Enqueued, JobSpec, Producer
-from headrace.retry import RetryPolicy
+from headrace.retry import RetryFunction, RetryPolicy
 from headrace.settings import QueueSettings, Retention
 from headrace.stores import Store, open_store
 from headrace.sync_producer import SyncProducer
@@ -82,6 +82,7 @@ __all__ = [
     "Retention",
     "RetentionOff",
     "Retry",
+    "RetryFunction",
     "RetryPolicy",
     "Snooze",
     "Store",

@@ -17,7 +17,7 @@ from headrace.errors import InvalidInput
 from headrace.handler import BatchLimits, Handler, make_handler
 from headrace.job import Job
 from headrace.leader_term import LeaderTerm
-from headrace.retry import RetryPolicy
+from headrace.retry import RetryFunction, RetryPolicy
 
 F = TypeVar("F", bound=Callable[..., Any])
 CallNext = Callable[[Context, Any], Awaitable[Any]]
@@ -65,7 +65,12 @@ class App:
         self._frozen = False
 
     def handler(
-        self, type: str, *, timeout: float | None = None, retry: RetryPolicy | None = None, process: bool = False
+        self,
+        type: str,
+        *,
+        timeout: float | None = None,
+        retry: RetryPolicy | RetryFunction | None = None,
+        process: bool = False,
     ) -> Callable[[F], F]:
         """Register the decorated function, called as ``function(ctx, payload)``, for jobs of ``type``.
 
@@ -74,6 +79,8 @@ class App:
         once. Further parameters are dependencies (see `dependency`), found by name or else by type.
 
         ``timeout`` (seconds) and ``retry`` are defaults for jobs without a value of their own in queues without one.
+        ``retry`` may be a function ``(failed_runs, error)`` that returns after how many seconds a job runs again, or
+        None for a dead one (`headrace.retry.RetryFunction`); it gives way to a job's own policy only.
         ``process``: the function, async or not, runs in a process of its own, which is killed at the time-out; its
         module is imported there, and it takes no dependencies.
 
@@ -98,7 +105,7 @@ class App:
         max_size: int = 100,
         max_wait: float = 0.1,
         timeout: float | None = None,
-        retry: RetryPolicy | None = None,
+        retry: RetryPolicy | RetryFunction | None = None,
         process: bool = False,
     ) -> Callable[[F], F]:
         """Register the decorated function, called as ``function(ctx, payloads)``, for jobs of ``type``, many at a time.
@@ -121,7 +128,7 @@ class App:
         type: str,
         function: F,
         timeout: float | None,
-        retry: RetryPolicy | None,
+        retry: RetryPolicy | RetryFunction | None,
         names: Mapping[str, Any],
         *,
         process: bool,

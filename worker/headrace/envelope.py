@@ -26,8 +26,8 @@ from pydantic import BaseModel, TypeAdapter
 
 from headrace.errors import InvalidInput, PayloadTooLarge, ResultNotKept
 from headrace.ids import decode_id
-from headrace.job import MAX_RETRIES, MAX_TIMEOUT_MS, HistoryEntry, Job, Progress
-from headrace.retry import RetryPolicy
+from headrace.job import MAX_TIMEOUT_MS, HistoryEntry, Job, Progress
+from headrace.retry import MAX_RETRIES, RetryPolicy
 
 FORMAT = 1
 RAW_PAYLOAD = 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from headrace.arguments import NO_ARGUMENTS, Arguments, handler_arguments
 from headrace.errors import InvalidInput
 from headrace.job import MAX_TIMEOUT_MS
 from headrace.location import locate
-from headrace.retry import RetryPolicy
+from headrace.retry import RetryFunction, RetryPolicy
 
 MAX_BATCH_SIZE = 1000
 MAX_BATCH_WAIT = 3600.0
@@ -27,7 +28,10 @@ class BatchLimits:
 
 @dataclass(frozen=True, slots=True)
 class Handler:
-    """A registered handler; ``timeout_ms`` and ``retry`` are None where it follows the queue or the worker."""
+    """A registered handler; ``timeout_ms`` and ``retry`` are None where it follows the queue or the worker.
+
+    ``retry_by``: the function that decides about retries instead of a policy.
+    """
 
     type: str
     call: Callable[..., Any]
@@ -37,6 +41,7 @@ class Handler:
     arguments: Arguments = NO_ARGUMENTS
     process: bool = False
     batch: BatchLimits | None = None
+    retry_by: RetryFunction | None = None
 
     @property
     def in_thread(self) -> bool:
@@ -48,7 +53,7 @@ def make_handler(
     type: str,
     function: Callable[..., Any],
     timeout: float | None,
-    retry: RetryPolicy | None,
+    retry: RetryPolicy | RetryFunction | None,
     dependencies: Mapping[str, Any],
     names: Mapping[str, Any],
     *,
@@ -65,6 +70,7 @@ def make_handler(
     if not callable(function):
         raise InvalidInput("handler", f"of {type!r} is not callable", "decorate a function")
     timeout_ms = _timeout_ms(type, timeout)
+    policy, retry_by = _retry(type, retry)
     if batch is not None:
         _check_limits(type, batch)
     kind = function if inspect.isroutine(function) else getattr(function, "__call__", function)  # noqa: B004
@@ -80,7 +86,26 @@ def make_handler(
                 f"of {type!r} is a dependency, which lives in the worker and cannot be given to another process",
                 "let the function or its module make what it needs",
             )
-    return Handler(type, function, is_async, timeout_ms, retry, arguments, process, batch)
+    return Handler(type, function, is_async, timeout_ms, policy, arguments, process, batch, retry_by)
+
+
+def _retry(type: str, retry: RetryPolicy | RetryFunction | None) -> tuple[RetryPolicy | None, RetryFunction | None]:
+    if retry is None or isinstance(retry, RetryPolicy):
+        return retry, None
+    remedy = "give a RetryPolicy, or a function of the number of failed runs and the error that returns seconds or None"
+    if isinstance(retry, builtins.type) or not callable(retry):
+        raise InvalidInput("retry", f"of {type!r} is {retry!r}", remedy)
+    if inspect.iscoroutinefunction(retry):
+        raise InvalidInput("retry", f"of {type!r} is an async def; it decides at once", remedy)
+    try:
+        inspect.signature(retry).bind(1, Exception())
+    except TypeError as error:
+        raise InvalidInput(
+            "retry", f"of {type!r} cannot be called as function(failed_runs, error) ({error})", remedy
+        ) from None
+    except ValueError:
+        pass  # a builtin without a signature
+    return None, retry
 
 
 def _check_limits(type: str, batch: BatchLimits) -> None:

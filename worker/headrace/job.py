@@ -11,7 +11,6 @@ Payload = Any
 
 DEFAULT_TIMEOUT_MS = 30_000
 MAX_TIMEOUT_MS = 2**32 - 1
-MAX_RETRIES = 1000
 MAX_NOTE = 200
 """Characters of the note of a progress report."""
 

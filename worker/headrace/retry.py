@@ -7,10 +7,13 @@
 - ``linear``: ``b``, constant (the name is that of the schedulers which call it so)
 - ``backpressure``: ``U(b, max(b, min(c, b * 2**(n-1))))``: exponential with full jitter above a floor of *b*, so that
   the first delay is never zero
+
+Where these do not do, a function of a handler decides, see `RetryFunction`.
 """
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,12 +25,25 @@ Strategy = Literal["exponential", "linear", "backpressure"]
 Uniform = Callable[[float, float], float]
 
 
+RetryFunction = Callable[[int, BaseException], float | None]
+"""Called with the number of runs of a job that failed so far (1, 2, ...) and the error of the last one.
+
+Returns after how many seconds the job runs again, or None: it is dead. It decides alone, up to a job's own
+``max_retries`` and to 1,000 retries. Called in the worker's event loop, so it must not wait.
+"""
+
+MAX_RETRIES = 1000
+MAX_DELAY_SECONDS = 366 * 24 * 3600
+
+
 class RetryPolicy(BaseModel):
     """How often and when failed runs are repeated."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    max_retries: int = Field(3, ge=0, le=1000, description="Repetitions after the first run; 3 means 1 + 3 runs.")
+    max_retries: int = Field(
+        3, ge=0, le=MAX_RETRIES, description="Repetitions after the first run; 3 means 1 + 3 runs."
+    )
     strategy: Strategy = Field("exponential", description="exponential, linear or backpressure.")
     base_ms: int = Field(1000, ge=1, le=86_400_000, description="Delay before the first repetition, milliseconds.")
     cap_ms: int = Field(60_000, ge=1, le=86_400_000, description="Longest delay before jitter, milliseconds.")
@@ -70,3 +86,31 @@ def decide(
     if failed_runs > allowed:
         return RetryDecision(None, f"all {allowed + 1} runs failed")
     return RetryDecision(policy.delay_ms(failed_runs, uniform), f"retry {failed_runs} of {allowed}")
+
+
+def decide_by(
+    function: RetryFunction, failed_runs: int, error: BaseException, *, max_retries: int | None = None
+) -> RetryDecision:
+    """Let a function decide what follows the ``failed_runs``-th failed run; ``max_retries``: the job's own.
+
+    Raises what the function raises, and ValueError or TypeError if what it returns is no delay.
+    """
+    allowed = MAX_RETRIES if max_retries is None else max_retries
+    if failed_runs > allowed:
+        return RetryDecision(None, f"all {allowed + 1} runs failed")
+    delay = function(failed_runs, error)
+    if delay is None:
+        return RetryDecision(None, f"the retry function gave it up after {failed_runs} run(s)")
+    if isinstance(delay, bool) or not isinstance(delay, int | float):
+        raise TypeError(f"it returned a {type(delay).__name__}; return seconds, or None for a dead job")
+    if not (math.isfinite(delay) and 0 <= delay <= MAX_DELAY_SECONDS):
+        raise ValueError(f"it returned {delay}; return 0 to {MAX_DELAY_SECONDS} seconds, or None for a dead job")
+    return RetryDecision(round(delay * 1000), f"retry {failed_runs} by function")
+
+
+@dataclass(frozen=True, slots=True)
+class RetryBy:
+    """A function that decides, and the policy that does where the function fails."""
+
+    function: RetryFunction
+    policy: RetryPolicy

@@ -219,6 +219,28 @@ async def test_J15_QK1_M9_an_unknown_type_is_left_for_a_worker_that_knows_it(
             await eventually(lambda: ran == [("known", 0), ("new", 0)])
 
 
+async def test_J15_jobs_of_an_unknown_type_die_by_the_limit_of_the_settings_and_by_nothing_else(store: Store) -> None:
+    app, ran = App(), []
+
+    @app.handler("known")
+    async def known(ctx: Context, payload: Any) -> None:
+        ran.append(payload)
+
+    producer = await queue(store)
+    await put(producer, "new", range(5))
+    async with working(app, store) as running:
+        await eventually(lambda: running.told.outcomes["parked"] == 5)
+        await put(producer, "known", ["while they wait"])
+        await eventually(lambda: ran == ["while they wait"])
+        assert await sizes(store) == {"parked": 5}
+    async with working(app, store, parked_jobs=3):
+
+        async def limited() -> bool:
+            return await sizes(store) == {"parked": 3, "dead": 2}
+
+        await eventually(limited)
+
+
 async def test_QK1_a_worker_that_starts_tells_of_parked_types_that_it_does_not_know(
     store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -195,6 +195,28 @@ async def test_M12_a_jobs_own_retry_policy_wins_over_the_queues_and_the_handlers
     assert await sizes(store) == {"retry": 1, "dead": 2}
 
 
+async def test_M11_a_handlers_function_decides_and_gives_way_to_a_jobs_own_policy_only(store: Store) -> None:
+    app, asked = App(), []
+
+    def after(failed_runs: int, error: BaseException) -> float | None:
+        asked.append((failed_runs, str(error)))
+        return 0.001 if failed_runs < 3 else None
+
+    @app.handler("fails", retry=after)
+    async def fails(ctx: Context, payload: Any) -> None:
+        raise ValueError(payload)
+
+    producer = await queue(store)
+    hourly = RetryPolicy(max_retries=8, strategy="linear", base_ms=3_600_000, cap_ms=3_600_000)
+    await configure(store, QUEUE, QueueSettings(retry=hourly))
+    await producer.enqueue(QUEUE, "fails", "by function")
+    await producer.enqueue(QUEUE, "fails", "own policy", retry=hourly)
+    async with working(app, store) as running:
+        await eventually(lambda: running.told.outcomes == {"retried": 3, "dead": 1})
+    assert asked == [(1, "by function"), (2, "by function"), (3, "by function")]
+    assert await sizes(store) == {"retry": 1, "dead": 1}
+
+
 async def test_a_running_worker_follows_the_live_settings_of_its_queue(store: Store) -> None:
     app, given = App(), []
 

@@ -80,6 +80,8 @@ def run(
     retry_base_ms: Annotated[int | None, _option("retry.base_ms")] = None,
     retry_cap_ms: Annotated[int | None, _option("retry.cap_ms")] = None,
     grace_seconds: Annotated[float | None, _option("grace_seconds")] = None,
+    parked_jobs: Annotated[int | None, _option("parked_jobs")] = None,
+    parked_seconds: Annotated[float | None, _option("parked_seconds")] = None,
     health_host: Annotated[str | None, _option("health_host")] = None,
     health_port: Annotated[int | None, _option("health_port")] = None,
     metrics: Annotated[str | None, _option("metrics")] = None,
@@ -131,6 +133,8 @@ def run(
         retry=_set(max_retries=max_retries, strategy=retry_strategy, base_ms=retry_base_ms, cap_ms=retry_cap_ms)
         or None,
         grace_seconds=grace_seconds,
+        parked_jobs=parked_jobs,
+        parked_seconds=parked_seconds,
         health_host=health_host,
         health_port=health_port,
         metrics=metrics,

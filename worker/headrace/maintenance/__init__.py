@@ -10,21 +10,27 @@ from headrace.maintenance.duty import Duty, DutyMetrics
 from headrace.maintenance.housekeeping import Housekeeping
 from headrace.maintenance.lost_hints import LostHints
 from headrace.maintenance.migration import Migration
+from headrace.maintenance.parked_limits import LimitedParking
 from headrace.maintenance.retention import BoundedRetention
 from headrace.maintenance.signs import Signs
 from headrace.maintenance.statistics import FreshStatistics, Surveyed
 from headrace.maintenance.unfinished_changes import UnfinishedChanges
+from headrace.stores.base import ParkedLimits
 
 __all__ = ["Duty", "DutyMetrics", "Housekeeping", "Signs", "duties"]
 
 
-def duties(surveyed: Surveyed | None = None) -> list[Duty]:
-    """Return the duties of a leader, for one term; ``surveyed(queue, statistics)`` is told what was measured."""
+def duties(surveyed: Surveyed | None = None, parked: ParkedLimits | None = None) -> list[Duty]:
+    """Return the duties of a leader, for one term.
+
+    ``surveyed(queue, statistics)`` is told what was measured; ``parked`` limits jobs of types that no worker knows.
+    """
     return [
         UnfinishedChanges(),
         LostHints(),
         Migration(),
         DrainedVersions(),
         BoundedRetention(),
+        LimitedParking(parked or ParkedLimits()),
         FreshStatistics(surveyed),
     ]

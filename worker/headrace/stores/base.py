@@ -48,7 +48,7 @@ from headrace.stores.protocols.finished import (
 )
 from headrace.stores.protocols.inquiry import Described, InquirySteps, Live, LiveState, Statuses
 from headrace.stores.protocols.moving import Aside, Fence, MovingSteps
-from headrace.stores.protocols.parking import ParkingSteps, Unknown, no_worker_knows
+from headrace.stores.protocols.parking import ParkedLimits, ParkingSteps, TrimmedParked, Unknown, no_worker_knows
 from headrace.stores.protocols.producing import LANE, Accepted, Moved, NewJob, ProducingSteps
 from headrace.stores.protocols.registry import Beat, RegistrySteps, WorkerEntry
 from headrace.stores.protocols.replication import Replicas, ReplicationSteps
@@ -103,6 +103,7 @@ __all__ = [
     "Moved",
     "Nap",
     "NewJob",
+    "ParkedLimits",
     "PartitionAudit",
     "PartitionState",
     "Pause",
@@ -117,6 +118,7 @@ __all__ = [
     "Survey",
     "Tick",
     "Trimmed",
+    "TrimmedParked",
     "Unknown",
     "Wakes",
     "WorkerEntry",

@@ -256,7 +256,12 @@ class Worker:
         housekeeping = {
             # On the timer's connections: one of its own would be idle for days, and not follow a URL that changes.
             queue: Housekeeping(
-                queue, timer_store, signs[queue], lambda: duties(metrics.surveyed), metrics, timers[queue].reread
+                queue,
+                timer_store,
+                signs[queue],
+                lambda: duties(metrics.surveyed, settings.parked_limits),
+                metrics,
+                timers[queue].reread,
             )
             for queue in settings.queue_names
         }

@@ -11,10 +11,11 @@ from types import TracebackType
 from headrace.control import Dead, Retry, Snooze
 from headrace.errors import InvalidPayload, ProcessDied, RaisedInProcess
 from headrace.job import Job
-from headrace.retry import RetryPolicy, Uniform, decide
+from headrace.retry import RetryBy, RetryDecision, RetryPolicy, Uniform, decide, decide_by
 from headrace.worker.metrics import Outcome
 
 MAX_ERROR_CHARS = 2000
+MAX_PROBLEM_CHARS = 500
 FRAMES = 3
 
 
@@ -54,26 +55,48 @@ INTERRUPTED = HandedBack(0, "interrupted", "interrupted")
 
 
 def after_error(
-    error: BaseException, job: Job, policy: RetryPolicy, server_now: int, uniform: Uniform = random.uniform
+    error: BaseException, job: Job, retry: RetryPolicy | RetryBy, server_now: int, uniform: Uniform = random.uniform
 ) -> Failed | HandedBack:
-    """Decide what follows a handler that raised ``error``; ``server_now`` is the store's time in ms."""
+    """Decide what follows a handler that raised ``error``; ``server_now`` is the store's time in ms.
+
+    Where a retry function fails, its policy decides, and the text of the error says so.
+    """
     if isinstance(error, Snooze):
         return HandedBack(error.delay_ms(server_now), "snoozed", "snoozed")
     if isinstance(error, Dead | InvalidPayload):
         return Failed(None, str(error)[:MAX_ERROR_CHARS], "dead")
-    decision = decide(policy, job.attempt + 1, max_retries=job.max_retries, uniform=uniform)
+    decision, problem = _decided(error, job, retry, uniform)
     delay_ms = decision.delay_ms
     if isinstance(error, Retry):
         if delay_ms is not None and error.after_ms is not None:
             delay_ms = error.after_ms
-        return Failed(delay_ms, str(error)[:MAX_ERROR_CHARS], "failed")
-    return Failed(delay_ms, error_text(error), "failed")
+        return Failed(delay_ms, _with(str(error), problem), "failed")
+    return Failed(delay_ms, _with(error_text(error), problem), "failed")
 
 
-def after_timeout(job: Job, policy: RetryPolicy, timeout_ms: int, uniform: Uniform = random.uniform) -> Failed:
-    """Decide what follows a run that took longer than ``timeout_ms``."""
-    decision = decide(policy, job.attempt + 1, max_retries=job.max_retries, uniform=uniform)
-    return Failed(decision.delay_ms, f"timed out after {timeout_ms} ms", "timed out")
+def _decided(
+    error: BaseException, job: Job, retry: RetryPolicy | RetryBy, uniform: Uniform
+) -> tuple[RetryDecision, str]:
+    """Return the decision, and what was wrong with the retry function if its policy had to decide."""
+    failed_runs = job.attempt + 1
+    if isinstance(retry, RetryPolicy):
+        return decide(retry, failed_runs, max_retries=job.max_retries, uniform=uniform), ""
+    try:
+        return decide_by(retry.function, failed_runs, error, max_retries=job.max_retries), ""
+    except Exception as wrong:
+        problem = f"\n(the retry function failed: {error_text(wrong)[:MAX_PROBLEM_CHARS]})"
+    return decide(retry.policy, failed_runs, max_retries=job.max_retries, uniform=uniform), problem
+
+
+def _with(text: str, problem: str) -> str:
+    return text[: MAX_ERROR_CHARS - len(problem)] + problem
+
+
+def after_timeout(job: Job, retry: RetryPolicy | RetryBy, timeout_ms: int, uniform: Uniform = random.uniform) -> Failed:
+    """Decide what follows a run that took longer than ``timeout_ms``; for a retry function that is a TimeoutError."""
+    text = f"timed out after {timeout_ms} ms"
+    decision, problem = _decided(TimeoutError(text), job, retry, uniform)
+    return Failed(decision.delay_ms, _with(text, problem), "timed out")
 
 
 def undecodable(error: Exception) -> Failed:

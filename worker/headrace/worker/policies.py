@@ -9,7 +9,7 @@ from collections.abc import Callable
 from headrace.errors import TopologyUnreadable
 from headrace.handler import Handler
 from headrace.job import Job
-from headrace.retry import RetryPolicy
+from headrace.retry import RetryBy, RetryPolicy
 from headrace.settings import QueueSettings
 from headrace.stores.base import Store
 from headrace.topology import Topology
@@ -66,6 +66,12 @@ class Policies:
         """Return the longest run of a job."""
         return job.timeout_ms or queue.timeout_ms or handler.timeout_ms or self._settings.timeout_ms
 
-    def retry(self, job: Job, handler: Handler) -> RetryPolicy:
-        """Return the retry policy of a job (its own number of retries is applied by the decision)."""
-        return job.retry or self.of(job.queue).retry_or(handler.retry or self._settings.retry)
+    def retry(self, job: Job, handler: Handler) -> RetryPolicy | RetryBy:
+        """Return what decides about the retries of a job (its own number of retries is applied by the decision).
+
+        A handler's function wins over the queue's policy: it knows the error, and an operator gives every queue one.
+        """
+        policy = job.retry or self.of(job.queue).retry_or(handler.retry or self._settings.retry)
+        if handler.retry_by is None or job.retry is not None:
+            return policy
+        return RetryBy(handler.retry_by, policy)

@@ -17,11 +17,12 @@ from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource
 from headrace.job import DEFAULT_TIMEOUT_MS, MAX_TIMEOUT_MS
 from headrace.leadership.settings import LeaderSettings
 from headrace.retry import RetryPolicy
-from headrace.stores.base import MAX_CLAIM
+from headrace.stores.base import MAX_CLAIM, ParkedLimits
 from headrace.topology import check_queue_name
 from headrace.worker.settings_file import FileSource
 
 MAX_WEIGHT = 100
+MAX_PARKED_SECONDS = 366 * 24 * 3600.0
 UNCONFIRMED = 1000
 """Finished jobs whose acknowledgement may be on its way at the same time, unless max_in_flight says otherwise."""
 
@@ -55,6 +56,12 @@ class WorkerSettings(LeaderSettings):
         25.0, ge=0, le=86_400, description="Time that running handlers get after SIGTERM; allow 5 s more before a kill."
     )
     retry: RetryPolicy | None = Field(None, description="Retry policy where neither job, queue nor handler has one.")
+    parked_jobs: int | None = Field(
+        None, ge=1, description="Jobs of one type unknown to all workers that may wait in a queue; unset: any number."
+    )
+    parked_seconds: float | None = Field(
+        None, gt=0, le=MAX_PARKED_SECONDS, description="How long such a job may wait once it is due; unset: for ever."
+    )
     health_host: str | None = Field(None, description="Address of the health server; unset: POD_IP or 127.0.0.1.")
     health_port: int = Field(0, ge=0, le=65535, description="Port of /healthz, /readyz and /metrics; 0: none.")
     metrics: Literal["none", "prometheus", "otel"] = Field(
@@ -125,6 +132,12 @@ class WorkerSettings(LeaderSettings):
     def in_flight_limit(self) -> int:
         """Jobs that may be leased by this worker, those whose acknowledgement is on its way included."""
         return self.max_in_flight or self.concurrency + self.queue_buffer + UNCONFIRMED
+
+    @property
+    def parked_limits(self) -> ParkedLimits:
+        """What becomes a dead letter of jobs whose type no worker knows: by default nothing."""
+        age = self.parked_seconds
+        return ParkedLimits(self.parked_jobs, None if age is None else round(age * 1000))
 
     def heartbeat_for(self, lease_ms: int) -> int:
         """Return the time between renewals of a lease of ``lease_ms``: as set, if that is safe for this lease."""

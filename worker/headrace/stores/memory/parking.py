@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from headrace.stores.bounds import MAX_UNPARK, check_batch, check_page
 from headrace.stores.memory.access import MemoryAccess
-from headrace.stores.protocols.parking import Unknown
+from headrace.stores.protocols.parking import ParkedLimits, TrimmedParked, Unknown
 from headrace.topology import PartitionRef
 
 
@@ -58,3 +58,16 @@ class MemoryParking(MemoryAccess):
             if not partition.parked():
                 self._data.queue(ref.queue).parked.pop(ref, None)
             return dead
+
+    async def trim_parked(
+        self, ref: PartitionRef, type: str, limits: ParkedLimits, after: bytes = b"", limit: int = MAX_UNPARK
+    ) -> TrimmedParked:
+        """Make parked jobs of this type that are beyond the limits dead letters."""
+        check_page(limit)
+        with self._data.lock:
+            if (partition := self._live(ref)) is None:
+                return TrimmedParked(0, b"")
+            trimmed = partition.trim_parked(type, limits, after, limit, self._data.now())
+            if not partition.parked():
+                self._data.queue(ref.queue).parked.pop(ref, None)
+            return trimmed

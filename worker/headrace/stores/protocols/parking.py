@@ -17,9 +17,33 @@ class Unknown(NamedTuple):
     type: str
 
 
+class ParkedLimits(NamedTuple):
+    """How many jobs of one type may wait in a partition, and for how long since they were due; None: any, for ever."""
+
+    jobs: int | None = None
+    age_ms: int | None = None
+
+
+class TrimmedParked(NamedTuple):
+    """How many parked jobs a step made dead letters; the next one goes on ``after`` this key, b"" at the end."""
+
+    dead: int
+    after: bytes
+
+
 def no_worker_knows(type: str) -> str:
     """Return the error of a dead letter that was parked."""
     return f"no worker knows type {type}"
+
+
+def too_many_wait(type: str, limits: ParkedLimits) -> str:
+    """Return the error of a dead letter that was parked beyond the limit of jobs."""
+    return f"{no_worker_knows(type)}, and more than {limits.jobs} jobs of it waited in the partition"
+
+
+def waited_too_long(type: str, limits: ParkedLimits) -> str:
+    """Return the error of a dead letter that was parked beyond the limit of time."""
+    return f"{no_worker_knows(type)}, and the job waited for longer than {(limits.age_ms or 0) / 1000:g} s"
 
 
 class ParkingSteps(Protocol):
@@ -45,5 +69,15 @@ class ParkingSteps(Protocol):
         """Make at most ``limit`` (<= 1,000) parked jobs of this type dead letters; the number of them.
 
         For a type that no worker will know again; it costs the jobs no attempt. Their error is `no_worker_knows`.
+        """
+        ...
+
+    async def trim_parked(
+        self, ref: PartitionRef, type: str, limits: ParkedLimits, after: bytes = b"", limit: int = MAX_UNPARK
+    ) -> TrimmedParked:
+        """Make parked jobs of this type that are beyond the limits dead letters; it costs them no attempt.
+
+        Of too many the first in the order of their ids, which is that of time where ids are generated. One call looks
+        at ``limit`` (<= 1,000) jobs behind the key ``after``. Errors: `too_many_wait`, `waited_too_long`.
         """
         ...

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headrace.stores.bounds import MAX_UNPARK, check_batch, check_page
-from headrace.stores.protocols.parking import Unknown, no_worker_knows
+from headrace.stores.protocols.parking import (
+    ParkedLimits,
+    TrimmedParked,
+    Unknown,
+    no_worker_knows,
+    too_many_wait,
+    waited_too_long,
+)
 from headrace.stores.redis.access import RedisAccess, pack
 from headrace.stores.redis.keys import labelled
 from headrace.topology import PartitionRef
@@ -49,3 +56,17 @@ class RedisParking(RedisAccess):
         if self._hints is not None and not left:
             await self._hints.unparked(ref)
         return int(dead)
+
+    async def trim_parked(
+        self, ref: PartitionRef, type: str, limits: ParkedLimits, after: bytes = b"", limit: int = MAX_UNPARK
+    ) -> TrimmedParked:
+        """Make parked jobs of this type that are beyond the limits dead letters."""
+        check_page(limit)
+        jobs, age_ms = (-1 if most is None else most for most in limits)
+        reasons = too_many_wait(type, limits), waited_too_long(type, limits)
+        dead, following, left = await self._run(
+            "trim_parked", ref, ref.label, type, jobs, age_ms, after, *reasons, limit
+        )
+        if self._hints is not None and not left:
+            await self._hints.unparked(ref)
+        return TrimmedParked(int(dead), following)

@@ -42,6 +42,10 @@ class Parked:
             self._types[kind] = left
         return parked[:limit]
 
+    def of(self, kind: str) -> list[bytes]:
+        """Return the keys of the jobs that wait for a type, in their order."""
+        return list(self._types.get(kind, ()))
+
     def take_any(self) -> tuple[str, bytes] | None:
         """Remove the first job of the first type."""
         kind = min(self._types, default=None)

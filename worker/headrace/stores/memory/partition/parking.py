@@ -6,8 +6,15 @@ from collections.abc import Sequence
 
 from headrace.stores.bounds import MAX_UNPARK
 from headrace.stores.memory.partition.changes import Changes
-from headrace.stores.memory.partition.contents import Contents
-from headrace.stores.protocols.parking import Unknown, no_worker_knows
+from headrace.stores.memory.partition.contents import TIMES, Contents
+from headrace.stores.protocols.parking import (
+    ParkedLimits,
+    TrimmedParked,
+    Unknown,
+    no_worker_knows,
+    too_many_wait,
+    waited_too_long,
+)
 
 
 class ParkingRules(Contents):
@@ -39,11 +46,29 @@ class ParkingRules(Contents):
     def bury_parked(self, kind: str, limit: int, now: int) -> int:
         """Make at most ``limit`` parked jobs of a type dead letters; the number of them."""
         for key in (taken := self._parked.take(kind, limit)):
-            changes = self._changes.setdefault(key[1:], Changes())
-            changes.suspicion = 0
-            self._note(changes, "unknown type", now, b"", no_worker_knows(kind))
-            self._bury(key, now)
+            self._give_up(key, no_worker_knows(kind), now)
         return len(taken)
+
+    def trim_parked(self, kind: str, limits: ParkedLimits, after: bytes, limit: int, now: int) -> TrimmedParked:
+        """Make parked jobs of a type that are beyond the limits dead letters, of ``limit`` jobs behind ``after``."""
+        waiting = self._parked.of(kind)
+        over = 0 if limits.jobs is None else len(waiting) - limits.jobs
+        page = [key for key in waiting if key > after][:limit]
+        dead = 0
+        for key in page:
+            due = max(TIMES.unpack_from(self._jobs[key[1:]]))
+            old = limits.age_ms is not None and due + limits.age_ms < now
+            if old or dead < over:
+                self._parked.remove(key)
+                self._give_up(key, waited_too_long(kind, limits) if old else too_many_wait(kind, limits), now)
+                dead += 1
+        return TrimmedParked(dead, page[-1] if len(page) == limit else b"")
+
+    def _give_up(self, key: bytes, reason: str, now: int) -> None:
+        changes = self._changes.setdefault(key[1:], Changes())
+        changes.suspicion = 0
+        self._note(changes, "unknown type", now, b"", reason)
+        self._bury(key, now)
 
     def parked(self) -> dict[str, int]:
         """Return how many jobs wait for each type."""

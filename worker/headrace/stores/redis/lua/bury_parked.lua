@@ -12,6 +12,7 @@ local LABEL, KIND = ARGV[1], ARGV[2]
 --@include changes
 --@include bury
 --@include trim_dead
+--@include give_up
 
 local most = math.min(tonumber(ARGV[4]), 1000)
 local parked = redis.call('ZRANGEBYLEX', PARK, '[' .. KIND .. '\0', '(' .. KIND .. '\1', 'LIMIT', 0, most)
@@ -20,12 +21,8 @@ if #parked > 0 then
   local meta = redis.call('HMGET', META, 't', 'hist', 'deadmax')
   local now = server_now(meta[1])
   for _, member in ipairs(parked) do if string.find(member, '^[012]', #KIND + 2) then
-    redis.call('ZREM', PARK, member)
+    give_up(KIND, member, ARGV[3], now, meta[2])
     buried = buried + 1
-    local id = string.sub(member, #KIND + 3) -- after the type, a zero byte and the lane
-    local event = {cleared = true, status = 'unknown type', now = now, token = '', error = ARGV[3]}
-    local facts = changed(redis.call('HGET', MUT, id), event, meta[2])
-    bury(id, facts, now)
   end end
   redis.call('HSET', META, 't', now)
   trim_dead(meta[3], buried + 100)

@@ -1,0 +1,49 @@
+-- TRIM_PARKED: of the jobs that wait for one type those beyond a number, the first ones, and those beyond an age become
+-- dead letters; a page of them at a time.
+--
+-- KEYS  1 meta hash, 2 park zset, 3 jobs hash, 4 mut hash, 5 dead zset, 6 dead letters hash
+--       standalone form also: 7 parked zset of the queue
+-- ARGV  1 label "version:partition", 2 type, 3 jobs that may wait, -1: any number, 4 ms since they were due that they may
+--       wait, -1: for ever, 5 lane byte + id after which to go on, '' for the beginning, 6 reason of those beyond the
+--       number, 7 reason of those beyond the age, 8 jobs at most, up to 1,000
+-- Returns {how many died, lane byte + id after which to go on or '' at the end, others are still parked (0/1)}
+-- Cost  O(jobs log n). Called by the leader, now and then, where a worker's settings have such a limit.
+local META, PARK, JOBS, MUT, DEAD, LETTERS = unpack(KEYS, 1, 6)
+local PARKED = KEYS[7]
+local LABEL, KIND = ARGV[1], ARGV[2]
+--@include clock
+--@include changes
+--@include bury
+--@include trim_dead
+--@include give_up
+
+local keep, age, most = tonumber(ARGV[3]), tonumber(ARGV[4]), math.min(tonumber(ARGV[8]), 1000)
+local first, last = '[' .. KIND .. '\0', '(' .. KIND .. '\1'
+local over = keep < 0 and 0 or redis.call('ZLEXCOUNT', PARK, first, last) - keep
+if ARGV[5] ~= '' then first = '(' .. KIND .. '\0' .. ARGV[5] end
+local page = (over > 0 or age >= 0) and redis.call('ZRANGEBYLEX', PARK, first, last, 'LIMIT', 0, most) or {}
+local buried, after = 0, ''
+if #page > 0 then
+  local meta = redis.call('HMGET', META, 't', 'hist', 'deadmax')
+  local now = server_now(meta[1])
+  for _, member in ipairs(page) do if string.find(member, '^[012]', #KIND + 2) then
+    local record = redis.call('HGET', JOBS, string.sub(member, #KIND + 3))
+    local old = false
+    if record and age >= 0 then
+      local created, run_at = struct.unpack('>I8I8', record)
+      old = math.max(created, run_at) + age < now
+    end
+    if old or buried < over then
+      give_up(KIND, member, old and ARGV[7] or ARGV[6], now, meta[2])
+      buried = buried + 1
+    end
+  end end
+  if #page == most then after = string.sub(page[#page], #KIND + 2) end
+  if buried > 0 then
+    redis.call('HSET', META, 't', now)
+    trim_dead(meta[3], buried + 100)
+  end
+end
+local left = redis.call('EXISTS', PARK)
+if PARKED and left == 0 then redis.call('ZREM', PARKED, LABEL) end
+return {buried, after, left}
