@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, StringConstraints, model_validator
 
-from headrace.job import MAX_RETRIES, MAX_TIMEOUT_MS
-from headrace.retry import RetryPolicy, Strategy
+from headrace.job import MAX_TIMEOUT_MS
+from headrace.retry import MAX_RETRIES, RetryPolicy, Strategy
 from headrace.settings import DEFAULT_CRASH_LIMIT, QueueSettings
 from headrace.topology import MAX_PARTITIONS, MAX_VERSION
 from headrace_operator.api.base import NAME_PATTERN, ApiModel, Name, rules
