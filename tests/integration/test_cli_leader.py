@@ -10,6 +10,8 @@ import pytest
 
 from headrace import App, Store, Worker, WorkerSettings
 from headrace.lifecycle import promote
+from headrace.schedules import ScheduleMark
+from headrace.stores.base import Fence
 from headrace.worker import wakeups
 from tests.integration.conftest import Run
 from tests.integration.worker.support import eventually
@@ -80,3 +82,20 @@ async def test_a_queue_that_does_not_exist_is_told(run: Run, store: Store) -> No
     code, _, err = await asyncio.to_thread(run, "leader", "show", "nowhere")
     assert code == 1
     assert "queue 'nowhere' does not exist" in err
+
+
+async def test_schedules_are_listed_with_how_far_they_are(run: Run, store: Store) -> None:
+    code, _, err = await asyncio.to_thread(run, "schedule", "list", QUEUE)
+    assert (code, QUEUE in err) == (1, True)
+    await promote(store, QUEUE, 1, 1)
+    now = (await store.read_schedules(QUEUE)).now
+    nightly, sweep = ScheduleMark(1_774_926_240_000, "0 3 * * * Europe/Paris"), ScheduleMark(now - 7_000, "every 60 s")
+    for name, mark in (("sweep", sweep), ("nightly", nightly)):
+        assert await store.note_schedule(QUEUE, Fence(1, "n"), name, None, mark)
+    _, out, _ = await asyncio.to_thread(run, "schedule", "list", QUEUE)
+    heading, first, second = out.splitlines()
+    assert heading.split() == ["NAME", "RULE", "UNTIL", "AGE"]
+    assert first.startswith("nightly  0 3 * * * Europe/Paris  2026-03-31T03:04:00Z")
+    assert second.split()[:4] == ["sweep", "every", "60", "s"]
+    _, out, _ = await asyncio.to_thread(run, "schedule", "list", QUEUE, "-o", "json")
+    assert json.loads(out)[1] == {"name": "sweep", "rule": "every 60 s", "until_ms": now - 7_000}

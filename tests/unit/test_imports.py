@@ -23,7 +23,7 @@ LAYERS = (
         "settings",
         "topology",
     ),
-    ("app", "arguments", "breaker", "dependencies", "handler", "location"),
+    ("app", "arguments", "breaker", "dependencies", "handler", "location", "schedules"),
     ("redis",),
     ("stores",),
     ("job_spec", "finished", "lifecycle", "migration", "statistics", "rotation", "connection", "drift"),

@@ -7,6 +7,7 @@ import inspect
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import timedelta
 from threading import Lock
 from types import MappingProxyType
 from typing import Any, Literal, Protocol, TypeVar, overload
@@ -18,6 +19,8 @@ from headrace.handler import BatchLimits, Handler, make_handler
 from headrace.job import Job
 from headrace.leader_term import LeaderTerm
 from headrace.retry import RetryFunction, RetryPolicy
+from headrace.schedules.rules import Repeated, Skipped
+from headrace.schedules.schedule import CatchUp, Schedule, make_rule
 
 F = TypeVar("F", bound=Callable[..., Any])
 CallNext = Callable[[Context, Any], Awaitable[Any]]
@@ -61,6 +64,7 @@ class App:
         self._elected: list[ElectedHook] = []
         self._resigned: list[ResignedHook] = []
         self._lost_job: list[LostJobHook] = []
+        self._schedules: dict[str, Schedule] = {}
         self._lock = Lock()
         self._frozen = False
 
@@ -220,6 +224,43 @@ class App:
             self._lost_job.append(function)
         return function
 
+    def schedule(
+        self,
+        name: str,
+        type: str,
+        *,
+        queue: str,
+        cron: str | None = None,
+        timezone: str | None = None,
+        every: timedelta | float | None = None,
+        payload: Any = None,
+        catch_up: CatchUp = "one",
+        max_catch_up: int = 100,
+        skipped: Skipped | None = None,
+        repeated: Repeated | None = None,
+        max_retries: int | None = None,
+        timeout: timedelta | float | None = None,
+        priority: Literal["high", "default", "low"] | int | None = None,
+    ) -> None:
+        """Enqueue a job of ``type`` again and again: by whichever worker leads ``queue``, once for each time.
+
+        ``cron``: minute, hour, day of the month, month, day of the week, on the clocks of ``timezone`` (default UTC);
+        or ``every``: a timedelta or whole seconds, counted from 1970. ``catch_up``: of the times at which nobody led,
+        "none" that are over a minute late get a job, the last "one" does, or "all" do, the last ``max_catch_up``
+        (1..1000) at most. ``skipped``: a time that clocks leave out is "shift"ed to the end of the gap or "skip"ped;
+        ``repeated``: one that they show twice counts "once" or "twice"; for the defaults see
+        `headrace.schedules.Cron`. The other arguments are those of `headrace.Producer.enqueue`.
+
+        The job's id is the name and the time in UTC. Raises InvalidInput for what cannot be, or a second schedule of
+        the name; PayloadTooLarge.
+        """
+        rule = make_rule(cron, every, timezone, skipped, repeated)
+        made = Schedule(name, queue, type, rule, payload, catch_up, max_catch_up, max_retries, timeout, priority)
+        with self._open("name", name):
+            if name in self._schedules:
+                raise InvalidInput("name", f"{name!r} is the name of another schedule", "give each a name of its own")
+            self._schedules[name] = made
+
     # ---- for those who run it ---------------------------------------------------------------------------------------
 
     def freeze(self) -> Mapping[str, Handler]:
@@ -263,6 +304,15 @@ class App:
         return tuple(self._lost_job)
 
     @property
+    def schedules(self) -> tuple[Schedule, ...]:
+        """The schedules of all queues."""
+        return tuple(self._schedules.values())
+
+    def schedules_of(self, queue: str) -> tuple[Schedule, ...]:
+        """Return the schedules of one queue."""
+        return tuple(each for each in self._schedules.values() if each.queue == queue)
+
+    @property
     def dependencies(self) -> Mapping[str, Dependency]:
         """The registered dependencies by name, in the order in which they are made, read-only."""
         return MappingProxyType(self._dependencies)
@@ -284,6 +334,7 @@ class App:
         other._dependencies = dict(self._dependencies)
         other._elected, other._resigned = list(self._elected), list(self._resigned)
         other._lost_job = list(self._lost_job)
+        other._schedules = dict(self._schedules)
         return other
 
     @contextmanager

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from headrace.errors import HeadraceError, OutcomeUnknown, StoreUnavailable
 from headrace.job import Enqueued
-from headrace.stores.base import NewJob
+from headrace.stores.base import NewJob, Once
 from headrace.topology import PartitionRef
 
 TOO_LATE = "the outcome of the step that carried them was not found out in time"
@@ -19,13 +19,14 @@ TOO_LATE = "the outcome of the step that carried them was not found out in time"
 class Pending:
     """A job on its way, until it has a ``result`` or an ``error``.
 
-    ``nonces``: of the steps that carried it and whose outcome is unknown; ``deadline``: until when that can be found
-    out, on the producer's clock.
+    ``once``: lets it be inserted at most once; such a job travels alone. ``nonces``: of the steps that carried it and
+    whose outcome is unknown; ``deadline``: until when that can be found out, on the producer's clock.
     """
 
     id: str
     job: NewJob
     given: bool
+    once: Once | None = None
     nonces: tuple[bytes, ...] = ()
     deadline: float = 0.0
     result: Enqueued | None = None

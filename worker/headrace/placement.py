@@ -35,7 +35,7 @@ from headrace.ids import partition_of
 from headrace.job import Enqueued
 from headrace.lifecycle import reassert
 from headrace.pending import TOO_LATE, Patience, Pending, fail
-from headrace.stores.base import MAX_BATCH, Accepted, Moved, NewJob, Replicas, Store
+from headrace.stores.base import MAX_BATCH, Accepted, Moved, NewJob, Once, Replicas, Store
 from headrace.topology import PartitionRef, Topology
 
 STEP_JOBS = 500
@@ -159,7 +159,7 @@ class Placement:
         settled = 0
         while True:
             try:
-                reply = await self._send_step(ref, topology, nonce, batch)
+                reply = await self._send_step(ref, topology, nonce, batch, group[0].once)
             except (StoreFull, QueueFull, QueueHeld):
                 for job in group:  # an earlier try of this step would have been recognized: it was not applied
                     job.nonces = tuple(each for each in job.nonces if each != nonce)
@@ -185,9 +185,11 @@ class Placement:
             return reply.successor
 
     async def _send_step(
-        self, ref: PartitionRef, topology: Topology, nonce: bytes, batch: list[NewJob]
+        self, ref: PartitionRef, topology: Topology, nonce: bytes, batch: list[NewJob], once: Once | None
     ) -> Accepted | Moved:
         expected = (ref, topology.partitions, nonce, batch, topology.incarnation)
+        if once is not None:
+            return await self._store.enqueue(*expected, self._replicas, once)
         if self._replicas is None:
             return await self._store.enqueue(*expected)
         # In one round trip. Without an answer the step is sent again: to a server that took over, if need be, which may

@@ -24,7 +24,7 @@ from headrace.lifecycle import CLIENT_RETRY_MS
 from headrace.pending import Pending
 from headrace.placement import Placement
 from headrace.retry import RetryPolicy
-from headrace.stores.base import NewJob, Replicas, Store
+from headrace.stores.base import NewJob, Once, Replicas, Store
 from headrace.topology import check_queue_name
 from headrace.waiting import DEFAULT_TIMEOUT, Pace, Waiter
 
@@ -153,6 +153,17 @@ class Producer:
         check_queue_name(queue)
         body = record_body(record)
         job = Pending(id, NewJob(lane(body_priority(body)) + encode_id(id), 0, body), given=True)
+        self._check_open()
+        await self._place(queue, [job])
+        return _results([job])[0]
+
+    async def enqueue_once(self, queue: str, spec: JobSpec, once: Once) -> Enqueued:
+        """Put one job into ``queue``, unless ``once`` says that it has been; errors as in `enqueue`.
+
+        This is how the job of a schedule is enqueued by whoever leads, also if two do, or one comes late.
+        """
+        check_queue_name(queue)
+        job = Pending(*pack(spec, self._max_payload_bytes), once)
         self._check_open()
         await self._place(queue, [job])
         return _results([job])[0]

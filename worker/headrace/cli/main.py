@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from headrace.cli import dead, job, leader, queue, topology, types, worker
+from headrace.cli import dead, job, leader, queue, schedule, topology, types, worker
 from headrace.cli.acl import acl
 from headrace.cli.audit import audit_queue
 from headrace.cli.check import check
@@ -56,6 +56,7 @@ app.add_typer(job.app, name="job")
 app.add_typer(dead.app, name="dead")
 app.add_typer(types.app, name="type")
 app.add_typer(leader.app, name="leader")
+app.add_typer(schedule.app, name="schedule")
 app.command("status")(status)
 app.command("audit")(audit_queue)
 app.command("acl")(acl)

@@ -5,7 +5,10 @@ nothing to do sends nothing; `housekeeping` runs what is due, each duty on its o
 process leads (`turn`).
 """
 
+from collections.abc import Sequence
+
 from headrace.maintenance.drained_versions import DrainedVersions
+from headrace.maintenance.due_schedules import DueSchedules, Fired
 from headrace.maintenance.duty import Duty, DutyMetrics
 from headrace.maintenance.housekeeping import Housekeeping
 from headrace.maintenance.lost_hints import LostHints
@@ -15,15 +18,22 @@ from headrace.maintenance.retention import BoundedRetention
 from headrace.maintenance.signs import Signs
 from headrace.maintenance.statistics import FreshStatistics, Surveyed
 from headrace.maintenance.unfinished_changes import UnfinishedChanges
+from headrace.schedules import Schedule
 from headrace.stores.base import ParkedLimits
 
 __all__ = ["Duty", "DutyMetrics", "Housekeeping", "Signs", "duties"]
 
 
-def duties(surveyed: Surveyed | None = None, parked: ParkedLimits | None = None) -> list[Duty]:
+def duties(
+    surveyed: Surveyed | None = None,
+    parked: ParkedLimits | None = None,
+    schedules: Sequence[Schedule] = (),
+    fired: Fired | None = None,
+) -> list[Duty]:
     """Return the duties of a leader, for one term.
 
     ``surveyed(queue, statistics)`` is told what was measured; ``parked`` limits jobs of types that no worker knows.
+    ``schedules``: those of the queue; ``fired`` is told what came of them.
     """
     return [
         UnfinishedChanges(),
@@ -33,4 +43,5 @@ def duties(surveyed: Surveyed | None = None, parked: ParkedLimits | None = None)
         BoundedRetention(),
         LimitedParking(parked or ParkedLimits()),
         FreshStatistics(surveyed),
+        DueSchedules(schedules, fired),
     ]

@@ -49,9 +49,10 @@ from headrace.stores.protocols.finished import (
 from headrace.stores.protocols.inquiry import Described, InquirySteps, Live, LiveState, Statuses
 from headrace.stores.protocols.moving import Aside, Fence, MovingSteps
 from headrace.stores.protocols.parking import ParkedLimits, ParkingSteps, TrimmedParked, Unknown, no_worker_knows
-from headrace.stores.protocols.producing import LANE, Accepted, Moved, NewJob, ProducingSteps
+from headrace.stores.protocols.producing import LANE, Accepted, Moved, NewJob, Once, ProducingSteps
 from headrace.stores.protocols.registry import Beat, RegistrySteps, WorkerEntry
 from headrace.stores.protocols.replication import Replicas, ReplicationSteps
+from headrace.stores.protocols.schedules import Schedules, ScheduleSteps
 from headrace.stores.protocols.server import ServerSteps
 from headrace.stores.protocols.sleeping import Glance, Nap, SleepingSteps, Wakes
 from headrace.stores.protocols.statistics import COUNTERS, WORK, Depth, Growth, Statistics, StatisticsSteps, Survey
@@ -103,6 +104,7 @@ __all__ = [
     "Moved",
     "Nap",
     "NewJob",
+    "Once",
     "ParkedLimits",
     "PartitionAudit",
     "PartitionState",
@@ -110,6 +112,7 @@ __all__ = [
     "Release",
     "Replicas",
     "Report",
+    "Schedules",
     "Settled",
     "Statistics",
     "Statuses",
@@ -143,6 +146,7 @@ class Store(
     StatisticsSteps,
     WakingSteps,
     RegistrySteps,
+    ScheduleSteps,
     SleepingSteps,
     ReplicationSteps,
     ServerSteps,

@@ -85,6 +85,7 @@ class CountingMetrics(NoMetrics):
         self.renewals: dict[tuple[str, str], Histogram] = {}
         self.duties: dict[tuple[str, str], Histogram] = {}
         self.failed_duties: dict[tuple[str, str], int] = {}
+        self.fires: dict[tuple[str, str, str], int] = {}
         self._finished: dict[Finished, _Series] = {}
         self._by_type: dict[tuple[str, Outcome], dict[str, _Series]] = {}
         self._reads: list[Callable[[], Readings | None]] = []
@@ -175,6 +176,12 @@ class CountingMetrics(NoMetrics):
         self.duties.setdefault((queue, duty), Histogram()).observe(seconds)
         if failed:
             self.failed_duties[queue, duty] = self.failed_duties.get((queue, duty), 0) + 1
+
+    def schedule_fired(
+        self, queue: str, schedule: str, outcome: Literal["enqueued", "existing", "missed"], times: int
+    ) -> None:
+        """Count times of a schedule, by queue, schedule and outcome."""
+        self.fires[queue, schedule, outcome] = self.fires.get((queue, schedule, outcome), 0) + times
 
     def surveyed(self, queue: str, statistics: Statistics) -> None:
         """Remember what was measured of a queue, and when."""

@@ -74,6 +74,7 @@ class OpenTelemetryMetrics(NoMetrics):
         self._terms = meter.create_counter("headrace.leader.terms_ended", "{term}", "Terms of workers here as leader.")
         self._moves = meter.create_counter("headrace.leader.moves", "{move}", "Changes of a leader to another lock.")
         self._fenced = meter.create_counter("headrace.leader.fenced", "{token}", "Tokens that the fence refused.")
+        self._fires = meter.create_counter("headrace.schedule.times", "{time}", "Times of schedules.")
         self._duties = meter.create_histogram(
             "headrace.leader.duty_duration", "s", "Time of duties.", explicit_bucket_boundaries_advisory=BUCKETS
         )
@@ -156,6 +157,14 @@ class OpenTelemetryMetrics(NoMetrics):
         """Record the time of a run of a duty."""
         error = {"error.type": "_OTHER"} if failed else {}
         self._duties.record(seconds, _destination(queue) | {"headrace.leader.duty": duty} | error)
+
+    def schedule_fired(
+        self, queue: str, schedule: str, outcome: Literal["enqueued", "existing", "missed"], times: int
+    ) -> None:
+        """Count times of a schedule."""
+        self._fires.add(
+            times, _destination(queue) | {"headrace.schedule": schedule, "headrace.schedule.outcome": outcome}
+        )
 
     def _readings(self) -> list[Readings]:
         return [found for read in list(self._reads) if (found := read()) is not None]

@@ -102,6 +102,14 @@ class PrometheusMetrics(CountingMetrics, Collector):
             copied(self.duties).items(),
         )
         yield _labelled("headrace_leader_duty_failures", "Runs of duties that failed.", "duty", self.failed_duties)
+        fires = CounterMetricFamily(
+            "headrace_schedule_times",
+            "Times of schedules, by what became of them.",
+            labels=("queue", "schedule", "outcome"),
+        )
+        for labels, times in copied(self.fires).items():
+            fires.add_metric(labels, times)
+        yield fires
         leading: dict[str, Leading] = {}
         for reading in readings:
             for queue, found in reading.leading.items():

@@ -65,6 +65,21 @@ class Candidacies:
                 ElectionMetrics(queue, metrics),
             )
 
+        for schedule in app.schedules:
+            if schedule.queue not in settings.queue_names:
+                log.info(
+                    "schedule %s is left to workers of queue %s, which this one does not serve",
+                    schedule.name,
+                    schedule.queue,
+                )
+            elif schedule.queue not in self._by_queue:
+                log.warning(
+                    "schedule %s: the leader of queue %s enqueues its jobs, and this worker never leads; "
+                    "set leader_backends, or let another worker of the queue lead",
+                    schedule.name,
+                    schedule.queue,
+                )
+
     def start(self) -> None:
         """Begin to campaign."""
         self._started = True

@@ -9,6 +9,7 @@ import time
 from collections.abc import Coroutine, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 from secrets import token_hex
 from typing import Any
 
@@ -259,7 +260,13 @@ class Worker:
                 queue,
                 timer_store,
                 signs[queue],
-                lambda: duties(metrics.surveyed, settings.parked_limits),
+                partial(
+                    duties,
+                    metrics.surveyed,
+                    settings.parked_limits,
+                    self._app.schedules_of(queue),
+                    metrics.schedule_fired,
+                ),
                 metrics,
                 timers[queue].reread,
             )

@@ -98,6 +98,12 @@ class Metrics(Protocol):
         """Count one run of a duty of this worker as leader, and how long it took."""
         ...
 
+    def schedule_fired(
+        self, queue: str, schedule: str, outcome: Literal["enqueued", "existing", "missed"], times: int
+    ) -> None:
+        """Count times of a schedule: a job was enqueued, there was one already, or none is made up for."""
+        ...
+
     def surveyed(self, queue: str, statistics: Statistics) -> None:
         """Take what this worker has measured of a queue as its leader."""
         ...
@@ -155,6 +161,11 @@ class NoMetrics:
         """Do nothing."""
 
     def duty_ran(self, queue: str, duty: str, seconds: float, *, failed: bool) -> None:
+        """Do nothing."""
+
+    def schedule_fired(
+        self, queue: str, schedule: str, outcome: Literal["enqueued", "existing", "missed"], times: int
+    ) -> None:
         """Do nothing."""
 
     def surveyed(self, queue: str, statistics: Statistics) -> None:

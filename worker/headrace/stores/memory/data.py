@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from threading import RLock
 from typing import Any, Literal, NamedTuple
 
+from headrace.schedules.mark import ScheduleMark
 from headrace.stores.bounds import TOMBSTONE_TTL_MS
 from headrace.stores.memory.hints import QueueHints
 from headrace.stores.memory.partition import Partition
@@ -43,6 +44,15 @@ class StoredStats:
 
 
 @dataclass(slots=True)
+class StoredSchedules:
+    """What is noted of the schedules of one queue, and the leader that is obeyed."""
+
+    epoch: int = 0
+    nonce: str = ""
+    marks: dict[str, ScheduleMark] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
 class Data:
     """What all clones share; every access holds ``lock``."""
 
@@ -56,6 +66,7 @@ class Data:
     graves: dict[str, tuple[int, Grave]] = field(default_factory=dict)
     hints: dict[str, QueueHints] = field(default_factory=dict)
     stats: dict[str, StoredStats] = field(default_factory=dict)
+    schedules: dict[str, StoredSchedules] = field(default_factory=dict)
     beside: dict[str, Any] = field(default_factory=dict)
     rosters: dict[str, Roster] = field(default_factory=dict)
     wakes: WakeLog = field(init=False)

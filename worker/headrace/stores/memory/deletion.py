@@ -25,6 +25,7 @@ class MemoryDeletion(MemoryAccess):
             self._data.hints.pop(topology.queue, None)
             self._data.stats.pop(topology.queue, None)
             self._data.rosters.pop(topology.queue, None)
+            self._data.schedules.pop(topology.queue, None)
             self._data.graves[topology.queue] = (self._data.now() + GRAVE_TTL_MS, topology.grave)
             return True
 

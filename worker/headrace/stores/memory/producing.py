@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from headrace.stores.bounds import check_batch
 from headrace.stores.memory.access import MemoryAccess
-from headrace.stores.protocols.producing import Accepted, Moved, NewJob
+from headrace.stores.protocols.producing import Accepted, Moved, NewJob, Once
 from headrace.stores.protocols.replication import Replicas
 from headrace.topology import PartitionRef, Topology
 
@@ -22,6 +22,7 @@ class MemoryProducing(MemoryAccess):
         jobs: Sequence[NewJob],
         incarnation: int = 1,
         replicas: Replicas | None = None,
+        once: Once | None = None,
     ) -> Accepted | Moved:
         """Insert jobs into an active partition. Nothing could take over and lack them: as good as replicated."""
         check_batch(jobs)
@@ -35,7 +36,7 @@ class MemoryProducing(MemoryAccess):
                 if partition.incarnation < incarnation:
                     return Moved("absent", None)
             now = self._data.now()
-            result = partition.enqueue(partitions, nonce, jobs, now)
+            result = partition.enqueue(partitions, nonce, jobs, now, once)
             self._hint_news(ref, partition, now)
             if replicas is not None and isinstance(result, Accepted):
                 return result._replace(replicas=replicas.number)

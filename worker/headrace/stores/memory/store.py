@@ -12,6 +12,7 @@ from headrace.stores.memory.parking import MemoryParking
 from headrace.stores.memory.producing import MemoryProducing
 from headrace.stores.memory.registry import MemoryRegistry
 from headrace.stores.memory.replication import MemoryReplication
+from headrace.stores.memory.schedules import MemorySchedules
 from headrace.stores.memory.server import MemoryServer
 from headrace.stores.memory.sleeping import MemorySleeping
 from headrace.stores.memory.statistics import MemoryStatistics
@@ -34,6 +35,7 @@ class MemoryStore(
     MemoryStatistics,
     MemoryWaking,
     MemoryRegistry,
+    MemorySchedules,
     MemorySleeping,
     MemoryReplication,
     MemoryServer,

@@ -19,6 +19,17 @@ class NewJob(NamedTuple):
     body: bytes
 
 
+class Once(NamedTuple):
+    """Lets a call be applied at most once to a partition, however late it is repeated, and by whomever.
+
+    ``series`` names what it belongs to; ``number`` grows in it. A partition remembers the highest number of each series
+    that it has applied, for as long as it exists.
+    """
+
+    series: str
+    number: int
+
+
 class Accepted(NamedTuple):
     """The call was applied. ``existing`` holds the indexes of jobs whose id was live before; they are unchanged.
 
@@ -53,13 +64,16 @@ class ProducingSteps(Protocol):
         jobs: Sequence[NewJob],
         incarnation: int = 1,
         replicas: Replicas | None = None,
+        once: Once | None = None,
     ) -> Accepted | Moved:
         """Insert at most MAX_BATCH jobs into an active partition of a version with ``partitions`` partitions.
 
         A partition of another number of partitions, or of another incarnation of the queue, refuses them as "resized".
         ``replicas``: afterwards wait until so many have it; whether they have is told, and is no error.
 
-        The nonce names this call: the same call sent again within 10 s is applied once. Raises QueueFull or QueueHeld.
+        The nonce names this call: the same call sent again within 10 s is applied once. With ``once``, a call whose
+        number is not above the highest one changes nothing, and reports all of its jobs as existing. Raises QueueFull
+        or QueueHeld.
         """
         ...
 

@@ -122,7 +122,7 @@ HINT_KEYS: Final[dict[str, tuple[str, ...]]] = {
 
 QUEUE_KEYS: Final = (
     "topology", "grave", "hot", "due", "alarm", "workers", "about", "gone", "stopping", "parked", "fence", "lock",
-    "stats",
+    "stats", "schedules",
 )  # fmt: skip
 
 QUEUE_SCRIPT_KEYS: Final[dict[str, tuple[str, ...]]] = {
@@ -140,6 +140,8 @@ QUEUE_SCRIPT_KEYS: Final[dict[str, tuple[str, ...]]] = {
     "write_stats": ("stats", "topology"),
     "count_work": ("stats", "topology"),
     "write_scaling": ("stats", "topology"),
+    "read_schedules": ("schedules",),
+    "note_schedule": ("schedules", "topology"),
     "glance": ("hot", "due"),
     "wake": (WAKES,),
 }

@@ -8,7 +8,7 @@ from typing import Any
 from headrace.errors import QueueFull, QueueHeld
 from headrace.redis.pipeline import Confirmed
 from headrace.stores.bounds import check_batch
-from headrace.stores.protocols.producing import Accepted, Moved, NewJob
+from headrace.stores.protocols.producing import Accepted, Moved, NewJob, Once
 from headrace.stores.protocols.replication import Replicas
 from headrace.stores.redis.access import RedisAccess, pack
 from headrace.stores.redis.scripts import script
@@ -27,11 +27,12 @@ class RedisProducing(RedisAccess):
         jobs: Sequence[NewJob],
         incarnation: int = 1,
         replicas: Replicas | None = None,
+        once: Once | None = None,
     ) -> Accepted | Moved:
         """Insert jobs into an active partition; the same nonce within 10 s is applied once."""
         check_batch(jobs)
         packed = pack([part for job in jobs for part in job])
-        args = (ref.label, partitions, nonce, packed, ref.queue, incarnation)
+        args = (ref.label, partitions, nonce, packed, ref.queue, incarnation, *(once or ()))
         confirmed = Confirmed(None, 0)
         if replicas is None:
             reply = await self._run("enqueue", ref, *args)

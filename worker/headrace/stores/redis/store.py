@@ -12,6 +12,7 @@ from headrace.stores.redis.parking import RedisParking
 from headrace.stores.redis.producing import RedisProducing
 from headrace.stores.redis.registry import RedisRegistry
 from headrace.stores.redis.replication import RedisReplication
+from headrace.stores.redis.schedules import RedisSchedules
 from headrace.stores.redis.server import RedisServer
 from headrace.stores.redis.sleeping import RedisSleeping
 from headrace.stores.redis.statistics import RedisStatistics
@@ -34,6 +35,7 @@ class RedisStore(
     RedisStatistics,
     RedisWaking,
     RedisRegistry,
+    RedisSchedules,
     RedisSleeping,
     RedisReplication,
     RedisServer,

@@ -71,6 +71,7 @@ class Contents:
         self._leases = Leases()
         self._parked = Parked()
         self._nonces = Nonces()
+        self._applied: dict[str, int] = {}
         self._limiter = Limiter(limits)
         self._news = Noticeboard()
         self._enqueued = self._arrived = self._expired = self._dead_dropped = 0

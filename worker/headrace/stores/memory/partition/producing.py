@@ -6,13 +6,15 @@ from collections.abc import Sequence
 
 from headrace.errors import QueueFull, QueueHeld
 from headrace.stores.memory.partition.contents import TIMES, Contents
-from headrace.stores.protocols.producing import Accepted, Moved, NewJob
+from headrace.stores.protocols.producing import Accepted, Moved, NewJob, Once
 
 
 class ProducingRules(Contents):
     """Steps of producers."""
 
-    def enqueue(self, partitions: int, nonce: bytes, jobs: Sequence[NewJob], now: int) -> Accepted | Moved:
+    def enqueue(
+        self, partitions: int, nonce: bytes, jobs: Sequence[NewJob], now: int, once: Once | None = None
+    ) -> Accepted | Moved:
         """Insert the jobs whose ids are not live."""
         if self.state != "active":
             return Moved(self.state, self.successor)
@@ -23,6 +25,8 @@ class ProducingRules(Contents):
             return Accepted(frozenset())
         if not jobs:
             return Accepted(frozenset())
+        if once is not None and once.number <= self._applied.get(once.series, 0):
+            return Accepted(frozenset(range(len(jobs))))
         existing = set()
         fresh = len({key[1:] for key, _, _ in jobs} - self._jobs.keys())
         limits = self._limiter.limits
@@ -45,6 +49,8 @@ class ProducingRules(Contents):
         if len(existing) < len(jobs):
             self._rouse()
         self._nonces.remember(nonce, now)
+        if once is not None:
+            self._applied[once.series] = once.number
         return Accepted(frozenset(existing))
 
     def knows(self, key: bytes, nonce: bytes, now: int) -> bool:

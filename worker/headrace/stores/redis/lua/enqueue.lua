@@ -5,6 +5,7 @@
 -- ARGV  1 label "version:partition", 2 partition count the caller believes in, 3 nonce of this call,
 --       4 msgpack [key, when, body, ...]; when: 0 now, > 0 at that ms, < 0 after that many ms; at most 1,000 jobs,
 --       5 queue, 6 incarnation of the queue that the caller knows
+--       perhaps 7 a series, 8 the number of this call in it: nothing is changed if it is not above the highest applied
 -- Returns {'ok', existing (indexes from 0), became ready where nothing was (0/1), earliest waiting ms or -1,
 --          the partition was asleep, or may have been at the first of several tries (0/1)}
 --         {'full', jobs, limit} or {'held'}: refused by the queue's settings, nothing was changed
@@ -31,6 +32,12 @@ if redis.call('ZSCORE', SEEN, NONCE) then
 end
 
 local batch = cmsgpack.unpack(ARGV[4])
+local once = ARGV[7] and 'once:' .. ARGV[7]
+if once and tonumber(redis.call('HGET', META, once) or 0) >= tonumber(ARGV[8]) then
+  local all = {}
+  for n = 0, #batch / 3 - 1 do all[#all + 1] = n end
+  return {'ok', all, 0, -1, 0}
+end
 if #batch > 3000 then return redis.error_reply('HEADRACE at most 1000 jobs in one enqueue call') end
 local now = server_now(meta[3])
 local ids = {}
@@ -83,6 +90,7 @@ redis.call('PEXPIRE', SEEN, 10000) -- where producers have gone silent nobody tr
 local fresh_jobs = #records / 2
 local arrived = tonumber(meta[8] or 0) + fresh_jobs - #waiting / 2
 redis.call('HSET', META, 't', now, 'enq', tonumber(meta[4] or 0) + fresh_jobs, 'rdy', arrived)
+if once then redis.call('HSET', META, once, ARGV[8]) end
 if woke == 1 then hint_ready(now) end
 if earliest > 0 then hint_due(earliest) end
 if meta[9] and #records > 0 then

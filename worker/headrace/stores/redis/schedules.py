@@ -1,0 +1,41 @@
+"""Schedules on Redis: a hash per queue."""
+
+from __future__ import annotations
+
+from headrace.errors import Fenced
+from headrace.schedules.mark import ScheduleMark
+from headrace.stores.protocols.moving import Fence
+from headrace.stores.protocols.schedules import Schedules
+from headrace.stores.redis.access import RedisAccess
+from headrace.stores.redis.scripts import script
+
+
+class RedisSchedules(RedisAccess):
+    """Implements `headrace.stores.protocols.schedules.ScheduleSteps`."""
+
+    async def read_schedules(self, queue: str) -> Schedules:
+        """Return what is noted of every schedule of the queue, and the time."""
+        keys = self._keys.of_queue_script("read_schedules", queue)
+        now, *flat = await self._client.run(script("read_schedules"), keys, ())
+        parts = iter(flat)
+        return Schedules(now, {name.decode(): _read(mark) for name, mark in zip(parts, parts, strict=True)})
+
+    async def note_schedule(
+        self, queue: str, fence: Fence, name: str, expected: ScheduleMark | None, mark: ScheduleMark
+    ) -> bool:
+        """Replace what is noted of a schedule, as the queue's leader."""
+        keys = self._keys.of_queue_script("note_schedule", queue)
+        args = (*fence, name, "" if expected is None else _written(expected), _written(mark))
+        reply = await self._client.run(script("note_schedule"), keys, args)
+        if reply[0] == b"fenced":
+            raise Fenced(queue, "schedules", fence.epoch, reply[1])
+        return bool(reply[0] == b"ok")
+
+
+def _written(mark: ScheduleMark) -> str:
+    return f"{mark.at} {mark.rule}"
+
+
+def _read(mark: bytes) -> ScheduleMark:
+    at, _, rule = mark.decode().partition(" ")
+    return ScheduleMark(int(at), rule)
