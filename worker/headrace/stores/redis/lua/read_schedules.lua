@@ -1,6 +1,7 @@
 -- READ_SCHEDULES: what is noted of the schedules of a queue, and the time.
 --
 -- KEYS  1 schedules hash
+-- ARGV  none
 -- Returns {now in ms, name, mark, ...}; a mark: time in ms, a space, the rule
 -- Cost  O(schedules), which are declared in code. Called by the leader when one is due, and by the command line.
 local SCHEDULES = KEYS[1]
