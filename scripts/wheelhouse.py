@@ -37,7 +37,7 @@ class Image:
 
 
 IMAGES = (
-    Image("worker", "headrace[fast,prometheus]", ("headrace",)),
+    Image("worker", "headrace[fast,kubernetes,mongo,prometheus]", ("headrace",)),
     Image("operator", "headrace-operator[keda]", ("headrace", "headrace-operator")),
 )
 

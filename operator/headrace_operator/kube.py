@@ -34,7 +34,10 @@ LONGEST_HOLD = 30.0
 _UNTYPED = "failed to create typed patch object"
 _COLLECTIONS = {
     "Deployment": ("apps", "v1", "deployments"),
+    "Lease": ("coordination.k8s.io", "v1", "leases"),
     "PodDisruptionBudget": ("policy", "v1", "poddisruptionbudgets"),
+    "Role": ("rbac.authorization.k8s.io", "v1", "roles"),
+    "RoleBinding": ("rbac.authorization.k8s.io", "v1", "rolebindings"),
     "ServiceAccount": ("", "v1", "serviceaccounts"),
 }
 

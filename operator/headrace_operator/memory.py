@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from headrace_operator.api.queue_status import Leader
 from headrace_operator.reasons import Finding
 from headrace_operator.steps import Step
 
@@ -17,7 +18,8 @@ class QueueMemory:
     object of the workers, its resourceVersion and what was applied when that changed nothing. ``measured_at``: clock of
     the last status write that carried measurements. ``failures``: passes in a row that failed. ``refused``: a step that
     the API server has refused for good, its finding, and the clock until which it is not sent again. ``companions_at``:
-    when what is made beside the workers is to be looked at again.
+    when what is made beside the workers is to be looked at again. ``leader``: who was told last to lead the workers, at
+    the clock ``leader_told_at``.
     """
 
     settled_epoch: int | None = None
@@ -25,6 +27,8 @@ class QueueMemory:
     measured_at: float = float("-inf")
     failures: int = 0
     companions_at: datetime | None = None
+    leader: Leader | None = None
+    leader_told_at: float = float("-inf")
     refused: tuple[Step, Finding, float] | None = None
 
 

@@ -42,6 +42,7 @@ class OperatorMetrics(Collector):
         self._steps = Counter[str]()
         self._drift = Counter[str]()
         self._events = Counter[tuple[str, str]]()
+        self._leaders = Counter[str]()
         self._calls = Counter[tuple[str, str, str]]()
         self._call_seconds: dict[str, Histogram] = {}
         self._waited = 0.0
@@ -65,6 +66,10 @@ class OperatorMetrics(Collector):
     def told(self, kind: str, *, written: bool) -> None:
         """Count an Event of type ``kind``."""
         self._events[(kind, "written" if written else "refused")] += 1
+
+    def leader_changed(self, backend: str) -> None:
+        """Count a change of who leads the workers of a Queue, or of its lock, that was told."""
+        self._leaders[backend] += 1
 
     def called(self, verb: str, path: str, status: int | None, seconds: float) -> None:
         """Count a call to the API server; ``status`` None: no answer."""
@@ -95,6 +100,12 @@ class OperatorMetrics(Collector):
         yield _counter("headrace_operator_steps", "Steps done in Redis or at the API server.", ("step",), self._steps)
         yield _counter("headrace_operator_drift", "Steps that put right what others changed.", ("step",), self._drift)
         yield _counter("headrace_operator_events", "Events about Queues.", ("type", "outcome"), self._events)
+        yield _counter(
+            "headrace_operator_leader_changes",
+            "Changes of who leads the workers of a Queue, or of its lock, that were told.",
+            ("backend",),
+            self._leaders,
+        )
         yield _counter(
             "headrace_operator_api_calls", "Calls to the API server.", ("verb", "resource", "status"), self._calls
         )

@@ -11,7 +11,7 @@ from headrace.stores.base import Store
 from headrace_operator.api.names import FINALIZER, MANAGED_BY_LABEL, OPERATOR, QUEUE_LABEL, QueueKey, workers_name
 from headrace_operator.api.queue_version import QueueVersionSpec, QueueVersionStatus
 from headrace_operator.autoscalers import Autoscalers
-from headrace_operator.companions import KINDS
+from headrace_operator.companions import KINDS, companion_name
 from headrace_operator.connection import Connections
 from headrace_operator.kube import ApiError, Body, Kube, core, deployments, objects, queue_versions, queues
 from headrace_operator.memory import Memory
@@ -195,8 +195,10 @@ class Observer:
             memory.companions_at = self._now() + timedelta(seconds=self._uniform(0.0, COMPANIONS_SECONDS))
         if not fresh and well and queue.deleted_at is None and self._now() < memory.companions_at:
             return None
-        name = workers_name(queue.name)
-        found = {kind: await self._kube.find(f"{objects(kind, queue.namespace)}/{name}") for kind in KINDS}
+        found = {
+            kind: await self._kube.find(f"{objects(kind, queue.namespace)}/{companion_name(queue, kind)}")
+            for kind in KINDS
+        }
         memory.companions_at = self._now() + timedelta(seconds=COMPANIONS_SECONDS * self._uniform(0.8, 1.2))
         return {kind: body for kind, body in found.items() if body is not None}
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
+from headrace.leadership.overview import Leader
 from headrace.stores.base import Counts
 from headrace.topology import Topology
 from headrace_operator.api.names import GROUP, MANAGED_BY_LABEL, OPERATOR, OWNER_UID, QUEUE_KIND, QUEUE_LABEL
@@ -124,6 +125,7 @@ class Backend:
 
     ``parked``: jobs whose type no worker knew, by version, then by type; of some partitions only if it is many.
     ``owner_alive``: whether the Queue that the topology names as its owner exists (None: not looked up).
+    ``leader``: who leads the workers (None: nobody).
     ``secret``: name and key of the Secret that the URL comes from, None if ``url`` may be shown. ``instead_of``: why it
     is an earlier connection, and not the one that the spec leads to now. ``unsafe``: what of the server endangers jobs,
     a sentence each (None: not known).
@@ -139,6 +141,7 @@ class Backend:
     url: str | None = None
     instead_of: ConnectionProblem | None = None
     unsafe: tuple[str, ...] | None = ()
+    leader: Leader | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from headrace_operator.observe import Observer
 from headrace_operator.observed import Observed, QueueObject
 from headrace_operator.pace import Priority
 from headrace_operator.planning import Plan, plan
+from headrace_operator.planning.leader import changed, leader_event, leader_of
 from headrace_operator.reasons import ACTIONABLE, Event, Finding, Reason, normal, warning
 from headrace_operator.recent import Recent
 from headrace_operator.scaling.target import Target, target_of
@@ -33,6 +34,8 @@ MAX_CONFLICTS = 5
 FIRST_RETRY, LAST_RETRY = 1.0, 30.0
 MEASURED_SECONDS = 30.0
 """Measurements of one Queue are written at most this often."""
+LEADER_SECONDS = 60.0
+"""Changes of the leader of one Queue are told at most this often: then the last one is."""
 _DECISIONS = (Reason.AWAITING_PROMOTION, Reason.TOO_MANY_DRAINING)
 
 log = logging.getLogger("headrace.operator")
@@ -155,6 +158,7 @@ class Reconciler:
         written = await self._write_status(seen, decision, failure)
         for event in _events(decision, failure):
             await self._recorder.tell(seen.queue, event)
+        await self._tell_leader(seen)
         if not written:
             return self._retry_in(key)  # somebody changed the object in between, and its event brings us back anyway
         if failure is not None and failure.reason is Reason.WAITING_FOR_DELETION:
@@ -164,6 +168,15 @@ class Reconciler:
         self._memory.of(seen.queue.uid).failures = 0
         resync = self._resync_seconds * self._uniform(0.8, 1.0)
         return resync if decision.look_ms is None else min(resync, decision.look_ms / 1000)
+
+    async def _tell_leader(self, seen: Observed) -> None:
+        memory, leader = self._memory.of(seen.queue.uid), leader_of(seen)
+        told, now = memory.leader or seen.queue.status.leader, self._clock()
+        if leader is None or not changed(told, leader) or now - memory.leader_told_at < LEADER_SECONDS:
+            return
+        memory.leader, memory.leader_told_at = leader, now
+        self._metrics.leader_changed(leader.backend)
+        await self._recorder.tell(seen.queue, leader_event(leader))
 
     async def _write_status(self, seen: Observed, decision: Plan, failure: Finding | None) -> bool:
         """Write the status if it has to be; False if the object was changed or removed meanwhile."""
@@ -222,6 +235,7 @@ def _events(decision: Plan, failure: Finding | None) -> Iterator[Event]:
     findings = (
         *(decision.stalled, decision.connection, decision.doubt, failure, decision.topology, decision.workers),
         *(draining, decision.parked, decision.advice, decision.unscaled, decision.unsafe),
+        *(None if told is None else told[1] for told in (decision.led,)),
         None if decision.health is None else decision.health.finding,
     )
     for finding in dict.fromkeys(finding for finding in findings if finding is not None):

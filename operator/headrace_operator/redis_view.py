@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping
 
 from headrace.errors import HeadraceError, TopologyUnreadable
+from headrace.leadership.overview import read_leader
 from headrace.stores.base import Counts, Store
 from headrace.topology import PartitionRef, Topology
 from headrace_operator.connection import Connected, Connections, problem
@@ -77,6 +78,7 @@ class RedisView:
             connected.url,
             connected.instead_of,
             await self._connections.unsafe(connected.store),
+            None if topology is None else await read_leader(connected.store, queue.queue_name),
         )
 
     async def _alive(self, theirs: Mapping[str, str], ours: Mapping[str, str]) -> bool | None:

@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from headrace_operator.api.leader_election_spec import LeaderElection
 from headrace_operator.api.names import (
     GROUP_VERSION,
     MANAGED_BY_LABEL,
@@ -28,6 +29,7 @@ from headrace_operator.observed import Backend, QueueObject
 from headrace_operator.pod_template import WORKER, merge_template
 
 URL_FOLDER = "/etc/headrace/redis"
+MONGO_FOLDER = "/etc/headrace/mongo"
 HEALTH_PORT = 8080
 WIND_DOWN_SECONDS = 5
 """What a worker needs beyond the time that it gives its handlers: to hand back jobs and to send results."""
@@ -123,13 +125,24 @@ def metadata(queue: QueueObject) -> dict[str, Any]:
     return given if queue.keeps_workers else given | {"ownerReferences": [owner_reference(queue)]}
 
 
+def lease_name(queue: QueueObject) -> str | None:
+    """Return the name of the Lease by which the workers elect their leader; None if they use none."""
+    election = None if queue.spec is None else queue.spec.leader_election
+    if election is None or "lease" not in election.chain:
+        return None
+    return election.lease_name or workers_name(queue.name)
+
+
 def _source(queue: QueueObject, workers: Workers, backend: Backend) -> dict[str, Any]:
-    return {
+    source = {
         "workers": workers.model_dump(mode="json", exclude_defaults=True),
         "queue": queue.queue_name,
         "secret": backend.secret,
         "url": backend.url,
     }
+    election = {} if queue.spec is None else queue.spec.leader_election.model_dump(mode="json", exclude_defaults=True)
+    # Left out where nothing is said, so that it is what it was before there was an election to speak of.
+    return source | {"election": election} if election else source
 
 
 def digest(value: Any) -> str:
@@ -170,7 +183,46 @@ def _template_v1(queue: QueueObject, workers: Workers, backend: Backend) -> PodT
     return {"metadata": {"labels": labels(queue)}, "spec": pod}
 
 
-RENDERERS: Mapping[int, Callable[[QueueObject, Workers, Backend], PodTemplate]] = {1: _template_v1}
+def _template_v2(queue: QueueObject, workers: Workers, backend: Backend) -> PodTemplate:
+    """Return the template of workers that are named after their Pod and elect as spec.leaderElection says."""
+    template = _template_v1(queue, workers, backend)
+    if queue.spec is None:
+        return template
+    pod, election, lease = template["spec"], queue.spec.leader_election, lease_name(queue)
+    container = pod["containers"][0]
+    pod["automountServiceAccountToken"] = lease is not None
+    if election.mongo is not None and "mongo" in election.chain:
+        secret = election.mongo.secret_ref
+        files = {"secretName": secret.name, "items": [{"key": secret.key, "path": "url"}]}
+        mount = {"name": "mongo", "mountPath": MONGO_FOLDER, "readOnly": True}
+        container["volumeMounts"] = [*container.get("volumeMounts", []), mount]
+        pod["volumes"] = [*pod.get("volumes", []), {"name": "mongo", "secret": files}]
+    users = len(workers.env)
+    rendered = container["env"][: len(container["env"]) - users]
+    # The host's name is not the Pod's where it runs in the network of its node.
+    name = {"name": "HEADRACE_WORKER_ID", **_field("metadata.name")}
+    container["env"] = [*rendered, name, *_campaign(election, lease), *container["env"][len(rendered) :]]
+    return template
+
+
+def _campaign(election: LeaderElection, lease: str | None) -> list[dict[str, Any]]:
+    given = {
+        "BACKENDS": ",".join(election.chain) or "none",
+        "LEASE_NAME": lease,
+        "MONGO_URL_FILE": f"{MONGO_FOLDER}/url" if "mongo" in election.chain else None,
+        "PROFILE": election.profile,
+        "LEASE_DURATION": election.lease_duration_seconds,
+        "RENEW_DEADLINE": election.renew_deadline_seconds,
+        "RETRY_PERIOD": election.retry_period_seconds,
+    }
+    return [
+        {"name": f"HEADRACE_LEADER_{name}", "value": f"{value:g}" if isinstance(value, float) else str(value)}
+        for name, value in given.items()
+        if value is not None
+    ]
+
+
+RENDERERS: Mapping[int, Callable[[QueueObject, Workers, Backend], PodTemplate]] = {1: _template_v1, 2: _template_v2}
 """Pod templates by renderer version; an old one stays until no Deployment can carry it any more."""
 
 

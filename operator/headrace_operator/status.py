@@ -19,6 +19,8 @@ from headrace_operator.api.queue_status import (
 )
 from headrace_operator.observed import Backend, Observed
 from headrace_operator.planning import Plan
+from headrace_operator.planning.leader import CONDITION as LEADER_ELECTED
+from headrace_operator.planning.leader import leader_of
 from headrace_operator.planning.stop import stopped
 from headrace_operator.planning.versions import ENDED
 from headrace_operator.planning.worker_health import CONDITION
@@ -36,7 +38,7 @@ def build_status(observed: Observed, plan: Plan, failure: Finding | None = None)
     """
     queue, backend = observed.queue, observed.backend
     old = queue.status
-    update: dict[str, Any] = {"observed_generation": queue.generation}
+    update: dict[str, Any] = {"observed_generation": queue.generation, "leader": leader_of(observed)}
     if queue.spec is not None:
         update["target_version"] = queue.spec.version
         update |= _workers(observed, unscaled=plan.unscaled is not None)
@@ -156,6 +158,9 @@ def _conditions(observed: Observed, plan: Plan, failure: Finding | None, loss_ep
         )
         free = Finding(Reason.WITHIN_BOUNDS, "no bound of the spec stands in the way")
         yield _condition("ScalingLimited", plan.limited, free, bad="True")
+    if plan.led is not None:
+        leads, how = plan.led
+        yield (LEADER_ELECTED, "True" if leads else "False", how)
     acknowledged = observed.queue.annotations.get(ACK_DATA_LOSS, "")
     if loss_epoch is None:
         yield ("DataLoss", "False", Finding(Reason.NO_DATA_LOSS, "no loss of jobs is known"))

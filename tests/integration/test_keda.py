@@ -105,6 +105,20 @@ def test_the_messages_are_those_of_the_interface(client_modules: tuple[Any, Any]
     assert ours == published
 
 
+async def test_a_queue_that_only_its_leader_runs_wants_one_however_much_waits(client: Client, store: Store) -> None:
+    producer = Producer(store)
+    for number in range(200):
+        await producer.enqueue(QUEUE, "send", number)
+    assert await client.wanted() > 1
+    await configure(store, QUEUE, QueueSettings(mode="leader_only"))
+    await until(lambda: _is(client, 1))
+    assert await client.active()
+
+
+async def _is(client: Client, expected: float) -> bool:
+    return await client.wanted() == expected
+
+
 async def test_an_empty_queue_wants_nobody_and_says_so_again_when_it_is_empty_again(
     client: Client, store: Store
 ) -> None:

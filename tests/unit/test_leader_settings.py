@@ -182,14 +182,28 @@ async def test_a_lock_of_another_store_is_refused() -> None:
 @pytest.mark.parametrize(
     ("backend", "package", "extra"), [("lease", "kubernetes", "kubernetes"), ("mongo", "pymongo", "mongo")]
 )
-async def test_a_lock_whose_package_is_not_installed_is_refused(
-    backend: str, package: str, extra: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_a_lock_whose_package_is_not_installed_is_left_out_and_refused_as_the_only_one(
+    backend: str,
+    package: str,
+    extra: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     (tmp_path / "url").write_text("mongodb://127.0.0.1/x")
     monkeypatch.setitem(sys.modules, package, None)
     given = {"leader_mongo_url_file": tmp_path / "url"} if backend == "mongo" else {}
     with pytest.raises(InvalidInput, match=rf"names {backend}, which needs {package}; install headrace\[{extra}\]"):
-        usable(open_store(REDIS), leader_backends=f"{backend},redis", **given)
+        usable(open_store(REDIS), leader_backends=backend, **given)
+    place = beside(open_store(REDIS), "emails")
+    assert place is not None
+    settings = WorkerSettings(leader_backends=f"{backend},redis", **given)  # type: ignore[arg-type]
+    assert not caplog.records
+    check(settings, place())
+    assert chain(settings, place()) == ("redis",)
+    (told,) = caplog.records
+    assert told.levelname == "ERROR"
+    assert f"names {backend}, which needs {package}; install headrace[{extra}]" in told.getMessage()
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,14 @@
 - apiGroups: [""]
   resources: [serviceaccounts]
   verbs: [get, create, patch, delete]
+# The Lease by which workers elect their leader, and the right to get and update it, which nobody can give who does not
+# have it: to update is for that, and for nothing that the operator does with these Leases.
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  verbs: [get, create, update, patch, delete]
+- apiGroups: [rbac.authorization.k8s.io]
+  resources: [roles, rolebindings]
+  verbs: [get, create, patch, delete]
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]
   verbs: [get, create, patch, delete]

@@ -10,25 +10,18 @@ from headrace.job import MAX_TIMEOUT_MS
 from headrace.retry import MAX_RETRIES, RetryPolicy, Strategy
 from headrace.settings import DEFAULT_CRASH_LIMIT, QueueSettings
 from headrace.topology import MAX_PARTITIONS, MAX_VERSION
-from headrace_operator.api.base import NAME_PATTERN, ApiModel, Name, rules
+from headrace_operator.api.base import NAME_PATTERN, RULES, ApiModel, rules
 from headrace_operator.api.drain_spec import Drain
+from headrace_operator.api.leader_election_spec import LeaderElection
 from headrace_operator.api.retention_spec import RetentionSpec
 from headrace_operator.api.scaling_spec import Scaling
+from headrace_operator.api.secret_ref import SecretRef
 from headrace_operator.api.workers_spec import Workers
 
 DAY_MS = 86_400_000
 REDIS_SCHEMES = ("redis", "rediss", "redis+cluster", "rediss+cluster", "redis+sentinel", "rediss+sentinel")
 """Schemes of URLs that lead from any Pod to a Redis."""
 URL_PATTERN = r"^(redis|rediss)([+](cluster|sentinel))?://.+$"
-
-
-class SecretRef(ApiModel):
-    """A key of a Secret in the Queue's namespace."""
-
-    name: Name = Field(description="Name of the Secret.")
-    key: Annotated[str, StringConstraints(min_length=1, max_length=253, pattern=r"^[-._a-zA-Z0-9]+$")] = Field(
-        "url", description="Key that holds the Redis URL."
-    )
 
 
 class Connection(ApiModel):
@@ -129,21 +122,39 @@ class Limits(ApiModel):
     )
 
 
+LEADER_ONLY_REPLICAS = (
+    "spec.mode LeaderOnly has one Pod run jobs and the others stand by, however long jobs wait; set scaling.mode to "
+    "Manual and scaling.replicas to the number of Pods, such as 2, or scaling.mode to Disabled"
+)
+LEADER_ONLY_ELECTION = "spec.mode LeaderOnly needs a leader; set leaderElection.enabled to true, or mode to Shared"
+
+
 class QueueSpec(ApiModel):
     """What a user wants of a queue."""
 
     model_config = ConfigDict(
-        json_schema_extra=rules(
-            (
-                # A rule about two fields of the spec is looked at whenever any of them changes. What an object had
-                # before the rule came must not keep it from being changed elsewhere.
-                "!self.paused || self.stopPolicy != 'HoldAndDrain' || (oldSelf.hasValue() && oldSelf.value().paused && "
-                "oldSelf.value().stopPolicy == 'HoldAndDrain')",
-                "spec.paused (take jobs, run none) contradicts spec.stopPolicy HoldAndDrain (run jobs, take none); set "
-                "stopPolicy to None to pause",
-            ),
-            optionalOldSelf=True,
-        )
+        json_schema_extra={
+            RULES: [
+                *rules(
+                    (
+                        # A rule about two fields of the spec is looked at whenever any of them changes. What an object
+                        # had before the rule came must not keep it from being changed elsewhere.
+                        "!self.paused || self.stopPolicy != 'HoldAndDrain' || (oldSelf.hasValue() && "
+                        "oldSelf.value().paused && oldSelf.value().stopPolicy == 'HoldAndDrain')",
+                        "spec.paused (take jobs, run none) contradicts spec.stopPolicy HoldAndDrain (run jobs, take "
+                        "none); set stopPolicy to None to pause",
+                    ),
+                    optionalOldSelf=True,
+                )[RULES],
+                *rules(
+                    (
+                        "self.mode != 'LeaderOnly' || !has(self.workers) || self.scaling.mode != 'Backlog'",
+                        LEADER_ONLY_REPLICAS,
+                    ),
+                    ("self.mode != 'LeaderOnly' || self.leaderElection.enabled", LEADER_ONLY_ELECTION),
+                )[RULES],
+            ]
+        }
     )
 
     queue_name: Annotated[str, StringConstraints(min_length=1, max_length=63, pattern=NAME_PATTERN)] | None = Field(
@@ -207,6 +218,16 @@ class QueueSpec(ApiModel):
         "then the queue is removed from Redis. Delete: the queue is removed from Redis at once; while it holds jobs "
         'only with the annotation headrace.dev/confirm-delete: "<uid of the Queue>".',
     )
+    mode: Literal["Shared", "LeaderOnly"] = Field(
+        "Shared",
+        description="Shared: every worker runs jobs. LeaderOnly: one worker process does, the leader; the others stand "
+        "by and take over. Live: a change needs no restart.",
+    )
+    leader_election: LeaderElection = Field(
+        default=LeaderElection(),
+        description="How the workers choose their leader, which does the housekeeping, and with mode LeaderOnly runs "
+        "the jobs. Durations that follow the mode reach workers when they start.",
+    )
     retry: Retry = Field(default=Retry(), description="When a failed job runs again. Live: a change needs no restart.")
     retention: RetentionSpec | None = Field(
         None,
@@ -235,6 +256,15 @@ class QueueSpec(ApiModel):
     def _one_way_to_stop(self) -> QueueSpec:
         if self.paused and self.stop_policy == "HoldAndDrain":
             raise ValueError("paused contradicts stopPolicy HoldAndDrain; set stopPolicy to None to pause")
+        return self
+
+    @model_validator(mode="after")
+    def _somebody_leads(self) -> QueueSpec:
+        if self.mode == "LeaderOnly":
+            if not self.leader_election.enabled:
+                raise ValueError(LEADER_ONLY_ELECTION)
+            if self.workers is not None and self.scaling.mode == "Backlog":
+                raise ValueError(LEADER_ONLY_REPLICAS)
         return self
 
     @property
@@ -266,6 +296,7 @@ class QueueSpec(ApiModel):
             max_in_flight=self.limits.max_in_flight,
             max_length=self.limits.max_length,
             retention=None if self.retention is None else self.retention.settings(),
+            mode="leader_only" if self.mode == "LeaderOnly" else "shared",
         )
 
 

@@ -60,6 +60,20 @@ class Backend(StatusModel):
     )
 
 
+class Leader(StatusModel):
+    """Who leads the workers."""
+
+    holder: Annotated[str, StringConstraints(max_length=253)] = Field(
+        description="The worker process, as `headrace leader show` names it; it begins with the name of its Pod."
+    )
+    backend: Annotated[str, StringConstraints(max_length=63)] = Field(
+        description="Lock by which it leads: lease, mongo or redis."
+    )
+    epoch: int = Field(
+        description="Number of its claim; each leader has a higher one than those before it.", json_schema_extra=INT64
+    )
+
+
 class QueueStatus(StatusModel):
     """What the operator found and did."""
 
@@ -69,7 +83,7 @@ class QueueStatus(StatusModel):
     conditions: Annotated[list[Condition], Field(max_length=32)] = Field(
         default=[],
         description="Ready, Reconciling, Stalled, ConnectionReady, UnsafeRedis, TopologyApplied, Paused, "
-        "WorkersAvailable, ScalingActive, ScalingLimited, Draining, DataLoss.",
+        "WorkersAvailable, ScalingActive, ScalingLimited, LeaderElected, Draining, DataLoss.",
         json_schema_extra=list_map("type"),
     )
     active_version: int | None = Field(None, description="Version that new jobs go to.")
@@ -86,6 +100,9 @@ class QueueStatus(StatusModel):
     selector: str | None = Field(None, description="Label selector of the worker Pods.")
     topology_epoch: int | None = Field(
         None, description="Number of the topology in Redis; each change of it raises it.", json_schema_extra=INT64
+    )
+    leader: Leader | None = Field(
+        None, description="Who leads the workers; absent while nobody does. Looked at every 10 to 30 s."
     )
     backend: Backend | None = Field(None, description="The Redis that holds the queue.")
     data_loss_epoch: int | None = Field(

@@ -86,6 +86,8 @@ class Demands:
         runs = math.ceil((load.in_flight or 0) / (slots or 1))
         if not load.active:
             return await self._idle(options, topology, decision.reason)
+        if topology.settings.mode == "leader_only":
+            return Demand(1, True, "only the leader runs jobs; others that stand by are for who scales to decide")
         return Demand(max(decision.replicas, runs if slots else 0), True, decision.reason)
 
     async def _idle(self, options: Options, topology: Topology, reason: str) -> Demand:

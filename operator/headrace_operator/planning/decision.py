@@ -17,6 +17,7 @@ class Plan:
     topology that replaces it. ``draining``: what the oldest draining version waits for. ``parked``: jobs that no worker
     knows. ``health``: how the workers are (None: the operator runs none). ``unscaled``: why their replicas are not set
     as they should be. ``limited``: which bound of the spec holds them back or up.
+    ``led``: whether a queue that only its leader runs has one, and why (None: every worker runs it).
     ``advice``: what nothing fails of now, and somebody should know.
 
     ``doubt``: why the connection that is used is an earlier one. ``unsafe``: what of Redis endangers jobs.
@@ -35,6 +36,7 @@ class Plan:
     health: Health | None = None
     unscaled: Finding | None = None
     limited: Finding | None = None
+    led: tuple[bool, Finding] | None = None
     advice: Finding | None = None
     data_loss: bool = False
     epoch_after: int | None = None

@@ -15,6 +15,8 @@ from headrace_operator.planning.claim import backend_accepted, backend_lost, bac
 from headrace_operator.planning.decision import Plan
 from headrace_operator.planning.deletion import deletion
 from headrace_operator.planning.drain import drain, next_look_ms
+from headrace_operator.planning.leader import LOOK_MS as LEADER_LOOK_MS
+from headrace_operator.planning.leader import leadership
 from headrace_operator.planning.parked import parked
 from headrace_operator.planning.promotion import promotion, spec_refused
 from headrace_operator.planning.restore import difference, restored
@@ -45,8 +47,9 @@ def plan(observed: Observed) -> Plan:
     if observed.queue.deleted_at is not None:
         return replace(deletion(observed), doubt=doubt)
     decided, health = _decide(observed), worker_health(observed)
-    dangers = unsafe_redis(observed)
-    looks = [look for look in (decided.look_ms, health.look_ms if health else None) if look is not None]
+    dangers, led = unsafe_redis(observed), leadership(observed)
+    expected = (decided.look_ms, health.look_ms if health else None, LEADER_LOOK_MS if led else None)
+    looks = [look for look in expected if look is not None]
     return replace(
         decided,
         doubt=doubt,
@@ -55,6 +58,7 @@ def plan(observed: Observed) -> Plan:
         health=health,
         unscaled=not_scaled(observed) or hampered(observed),
         limited=scaling_limit(observed),
+        led=led,
         advice=grace_advice(observed.queue.spec),
         look_ms=min(looks, default=None),
     )

@@ -46,9 +46,9 @@ def remove_topology(url: str, queue: str) -> None:
         assert connection.delete(f"{{headrace:{queue}}}:topology") == 1
 
 
-def put(url: str, queue: str, names: Iterable[str], kind: str = "count") -> None:
+def put(url: str, queue: str, names: Iterable[str], kind: str = "count", payload: object = None) -> None:
     with SyncProducer(url) as producer:
-        producer.enqueue_many(queue, [JobSpec(kind, None, id=name) for name in names])
+        producer.enqueue_many(queue, [JobSpec(kind, payload, id=name) for name in names])
 
 
 async def work_off(store: Store, queue: str, version: int) -> int:

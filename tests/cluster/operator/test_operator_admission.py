@@ -15,6 +15,11 @@ from tests.cluster.rest import ApiError
 
 APP = {"image": "w", "app": "a:b"}
 
+
+def durations(lease: float, renew: float, retry: float) -> dict[str, float]:
+    return {"leaseDurationSeconds": lease, "renewDeadlineSeconds": renew, "retryPeriodSeconds": retry}
+
+
 REFUSED_AT_CREATION: list[tuple[str, dict[str, Any], list[str]]] = [
     ("no version", {"version": None}, ["spec.version"]),
     ("version 0", {"version": 0}, ["spec.version", "greater than or equal to 1"]),
@@ -60,7 +65,41 @@ REFUSED_AT_CREATION: list[tuple[str, dict[str, Any], list[str]]] = [
     ("promotion", {"promotion": "Maybe"}, ["spec.promotion", "Auto"]),
     ("deletion policy", {"deletionPolicy": "Keep"}, ["spec.deletionPolicy", "Retain"]),
     ("deletion time", {"drain": {"deletionTimeoutSeconds": 0}}, ["spec.drain.deletionTimeoutSeconds"]),
-    ("unknown field", {"mode": "LeaderOnly"}, ["mode"]),
+    ("unknown field", {"modes": "LeaderOnly"}, ["modes"]),
+    ("mode", {"mode": "Leader"}, ["spec.mode", "LeaderOnly"]),
+    ("stand-bys", {"mode": "LeaderOnly", "workers": APP}, ["spec", "set scaling.mode to Manual and scaling.replicas"]),
+    ("no election", {"mode": "LeaderOnly", "leaderElection": {"enabled": False}}, ["set leaderElection.enabled to"]),
+    ("profile", {"leaderElection": {"profile": "quick"}}, ["spec.leaderElection.profile", "fast"]),
+    (
+        "lease too short",
+        {"leaderElection": durations(14, 10, 2)},
+        ["spec.leaderElection", "leaseDurationSeconds must be at least 1.5 times", "14 is below 1.5 x 10; raise"],
+    ),
+    (
+        "one renewal",
+        {"leaderElection": durations(4, 2.5, 1.5)},
+        ["renewDeadlineSeconds must be at least 2 times", "2.5 is below 2 x 1.5; raise the one or lower"],
+    ),
+    ("one duration", {"leaderElection": {"leaseDurationSeconds": 30}}, ["retryPeriodSeconds together, or none"]),
+    ("profile too", {"leaderElection": {"profile": "fast", **durations(15, 10, 2)}}, ["set either profile or the"]),
+    (
+        "order of locks",
+        {"leaderElection": {"backends": ["redis", "lease"]}},
+        ["backends", "in the order of rank"],
+    ),
+    ("lock twice", {"leaderElection": {"backends": ["redis", "redis"]}}, ["backends must be in the order of rank"]),
+    ("no MongoDB", {"leaderElection": {"backends": ["mongo"]}}, ["set mongo.secretRef if and only if backends names"]),
+    (
+        "MongoDB unused",
+        {"leaderElection": {"backends": ["redis"], "mongo": {"secretRef": {"name": "m"}}}},
+        ["spec.leaderElection", "set mongo.secretRef if and only if"],
+    ),
+    (
+        "Lease unused",
+        {"leaderElection": {"backends": ["redis"], "leaseName": "mine"}},
+        ["backends lacks lease; set backends to include it"],
+    ),
+    ("Lease name", {"leaderElection": {"leaseName": "Mine"}}, ["spec.leaderElection.leaseName"]),
     ("typo", {"partition": 3}, ["partition"]),
 ]
 
@@ -94,6 +133,7 @@ def test_the_name_of_a_queue_leaves_room_for_the_names_made_from_it(queues: Queu
         ({"scaling": {"replicas": 3}}, "scaling.replicas counts only with scaling.mode Manual"),
         ({"scaling": {"mode": "Disabled", "replicas": 3}}, "scaling.replicas counts only with scaling.mode Manual"),
         ({"scaling": {"mode": "Manual"}}, "must carry scaling.replicas above 0"),
+        ({"leaderElection": {"leaseName": "mine"}}, "leaderElection.leaseName cannot be changed, added or removed"),
     ],
 )
 def test_forbidden_change_is_refused(queues: Queues, change: dict[str, Any], message: str) -> None:

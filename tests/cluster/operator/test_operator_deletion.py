@@ -15,7 +15,11 @@ from tests.cluster.rest import Object
 from tests.services.redis import RedisServer
 
 pytestmark = pytest.mark.usefixtures("operator")
-OF_WORKERS = ((APPS, "Deployment"), ("v1", "ServiceAccount"), ("policy/v1", "PodDisruptionBudget"))
+RBAC = "rbac.authorization.k8s.io/v1"
+OF_WORKERS = (
+    *((APPS, "Deployment"), ("v1", "ServiceAccount"), ("policy/v1", "PodDisruptionBudget")),
+    *(("coordination.k8s.io/v1", "Lease"), (RBAC, "Role"), (RBAC, "RoleBinding")),
+)
 
 
 @pytest.fixture(autouse=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from functools import cache
 
 import redis.asyncio as redis
@@ -49,6 +50,17 @@ async def held(ctx: Context, payload: object) -> None:
     while not await connection().exists(f"gate:{ctx.job.queue}:{ctx.job.id}"):
         await asyncio.sleep(0.05)
     await count(ctx, payload)
+
+
+@app.handler("led")
+async def led(ctx: Context, payload: object) -> None:
+    """Notes that it begins: under which epoch this process leads, and which process it is. May wait for the gate."""
+    note = f"{ctx.leader_epoch()} {os.environ['POD_NAME']}/{os.getpid()} {ctx.job.id}"
+    await connection().rpush(f"led:{ctx.job.queue}", note)
+    if payload == "gated":
+        await gated(ctx, None)
+    else:
+        await count(ctx, None)
 
 
 @app.handler("poison")

@@ -48,7 +48,9 @@ def test_every_rule_says_which_field_and_what_to_do(crd: dict[str, Any]) -> None
     messages = [rule for _, node in nodes(schema_of(crd)) for rule in node.get("x-kubernetes-validations", [])]
     assert messages
     for rule in messages:
-        assert "messageExpression" not in rule
+        # What an expression says has to begin with the plain message, which is told should it ever fail.
+        said = rule.get("messageExpression", "'" + rule["message"])
+        assert said.startswith("'" + rule["message"].partition(";")[0])
         assert len(rule["message"]) > 30
         assert any(word in rule["message"] for word in ("set", "must", "choose", "cannot", "may", "never")), rule
 

@@ -10,6 +10,7 @@ import pytest
 from headrace_operator import steps
 from headrace_operator.api.names import FINALIZER, OWNER_UID, RENDERED, RENDERER
 from headrace_operator.api.workers_spec import Workers
+from headrace_operator.companions import KINDS
 from headrace_operator.observed import Observed, Ownership, QueueObject, WorkersObject, ownership
 from headrace_operator.planning import plan
 from headrace_operator.planning.drift import differs
@@ -64,7 +65,7 @@ def test_a_worker_gets_what_it_needs_and_no_more() -> None:
     assert values["POD_IP"] == {"fieldRef": {"fieldPath": "status.podIP"}}
     assert container["securityContext"] == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
     assert spec["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
-    assert spec["automountServiceAccountToken"] is False
+    assert spec["automountServiceAccountToken"] is True  # for the Lease of the election, and nothing else
     assert spec["serviceAccountName"] == "mail-workers"
     assert {container[probe]["httpGet"]["path"] for probe in ("livenessProbe", "startupProbe")} == {"/healthz"}
     assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
@@ -176,19 +177,18 @@ def test_what_stays_different_after_it_was_applied_is_not_applied_for_ever() -> 
 def test_E8_a_new_renderer_alone_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     from headrace_operator import render
 
-    old = stored(rendered())
+    old, newest = stored(rendered()), max(render.RENDERERS)
 
-    def template_v2(*args: Any) -> dict[str, Any]:
-        template = render.RENDERERS[1](*args)
+    def newer(*args: Any) -> dict[str, Any]:
+        template = render.RENDERERS[newest](*args)
         template["spec"]["priorityClassName"] = "new"
         return template
 
-    both = {1: render.RENDERERS[1], 2: template_v2}
-    monkeypatch.setattr(render, "RENDERERS", both)
+    monkeypatch.setattr(render, "RENDERERS", {**render.RENDERERS, newest + 1: newer})
     assert plan(seen(old)).steps == ()
     (apply,) = plan(seen(old, spec=queue(workers={**WORKERS, "concurrency": 8}, status=known()))).steps
     assert isinstance(apply, steps.ApplyObject)
-    assert apply.body["metadata"]["annotations"][RENDERER] == "2"
+    assert apply.body["metadata"]["annotations"][RENDERER] == str(newest + 1)
     assert apply.body["metadata"]["annotations"][RENDERED] != old["metadata"]["annotations"][RENDERED]
 
 
@@ -209,7 +209,10 @@ def test_removed_workers_are_deleted_only_if_they_are_ours() -> None:
     assert plan(seen(stored(rendered()), spec=spec, companions=beside)).steps == (
         steps.DeleteObject("Deployment", "mail-workers", "d1"),
         steps.DeleteObject("ServiceAccount", "mail-workers", "c0"),
-        steps.DeleteObject("PodDisruptionBudget", "mail-workers", "c1"),
+        steps.DeleteObject("Lease", "mail-workers", "c1"),
+        steps.DeleteObject("Role", "mail-workers", "c2"),
+        steps.DeleteObject("RoleBinding", "mail-workers", "c3"),
+        steps.DeleteObject("PodDisruptionBudget", "mail-workers", "c4"),
     )
     assert plan(seen(stored(rendered()), "foreign", spec=spec)).steps == ()
     del beside["ServiceAccount"]["metadata"]["labels"]
@@ -224,25 +227,23 @@ def test_what_workers_need_is_claimed_then_applied_then_left_alone() -> None:
     def planned(beside: dict[str, Any], **fields: Any) -> tuple[steps.Step, ...]:
         return plan(seen(stored(rendered()), companions=beside, **fields)).steps
 
-    account, budget = planned({})
-    assert isinstance(account, steps.ClaimName)
-    assert isinstance(budget, steps.ClaimName)
-    assert "spec" not in budget.body
+    claims = [step.body for step in planned({}) if isinstance(step, steps.ClaimName)]
+    assert [body["kind"] for body in claims] == list(KINDS)
+    assert all(body.keys() <= {"apiVersion", "kind", "metadata", "roleRef"} for body in claims)
     claimed = {
-        kind: {**body, "metadata": {**body["metadata"], "uid": "c", "resourceVersion": "8"}}
-        for kind, body in (("ServiceAccount", account.body), ("PodDisruptionBudget", budget.body))
+        body["kind"]: {**body, "metadata": {**body["metadata"], "uid": "c", "resourceVersion": "8"}} for body in claims
     }
     applied = planned(claimed)
     assert [(step.kind, step.uid) for step in applied if isinstance(step, steps.ApplyObject)] == [
-        ("ServiceAccount", "c"),
-        ("PodDisruptionBudget", "c"),
+        (kind, "c") for kind in KINDS
     ]
     assert planned(companions(queue(), given_workers())) == ()
     own = queue(workers={**WORKERS, "serviceAccountName": "own"}, status=known())
     body = render_deployment(own, given_workers(serviceAccountName="own"), V1, None)
-    assert plan(seen(stored(body), spec=own, companions=companions(queue(), given_workers()))).steps == (
-        steps.DeleteObject("ServiceAccount", "mail-workers", "c0"),
-    )
+    bind, delete = plan(seen(stored(body), spec=own, companions=companions(queue(), given_workers()))).steps
+    assert isinstance(bind, steps.ApplyObject)
+    assert bind.body["subjects"] == [{"kind": "ServiceAccount", "name": "own", "namespace": "ns"}]
+    assert delete == steps.DeleteObject("ServiceAccount", "mail-workers", "c0")
     # Somebody else's is used as it is.
     foreign = companions(queue(), given_workers())
     foreign["ServiceAccount"]["metadata"] |= {"ownerReferences": [], "labels": {}}
@@ -261,8 +262,7 @@ def test_E1_with_policy_drain_nothing_of_the_workers_dies_with_the_queue() -> No
     assert "ownerReferences" not in create.body["metadata"]
     owned = seen(stored(rendered()), spec=spec, companions=companions(queue(), given_workers()))
     assert plan(owned).steps == (
-        steps.Disown("ServiceAccount", "mail-workers", "0"),
-        steps.Disown("PodDisruptionBudget", "mail-workers", "1"),
+        *(steps.Disown(kind, "mail-workers", str(number)) for number, kind in enumerate(KINDS)),
         steps.Disown("Deployment", "mail-workers", "5"),
     )
     # Back to Retain: the finalizer stays until everything is owned again.
@@ -270,8 +270,7 @@ def test_E1_with_policy_drain_nothing_of_the_workers_dies_with_the_queue() -> No
     drained = companions(spec, given_workers())
     applied = plan(seen(stored(dict(create.body)), spec=back, companions=drained)).steps
     assert [step.kind for step in applied if isinstance(step, steps.ApplyObject)] == [
-        "ServiceAccount",
-        "PodDisruptionBudget",
+        *KINDS,
         "Deployment",
     ]
     assert plan(seen(stored(rendered()), spec=back)).steps == (steps.SetFinalizers(("other/one",), "70"),)

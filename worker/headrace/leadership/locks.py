@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ from headrace.stores.base import Store
 from headrace.stores.memory.beside import BesideQueue as BesideMemory
 from headrace.stores.redis.beside import BesideQueue as BesideRedis
 
+log = logging.getLogger("headrace.leadership")
+
 Beside = BesideRedis | BesideMemory
 Place = Callable[[], Beside]
 """Says where the fence of a queue lies now; always in the same kind of store, under the same tag."""
@@ -38,30 +41,42 @@ def beside(store: Store, queue: str) -> Place | None:
 
 
 def chain(settings: LeaderSettings, place: Beside) -> tuple[Backend, ...]:
-    """Return the backends to campaign with, highest first; empty: none."""
+    """Return the backends to campaign with, highest first; empty: none. One that is not installed is left out."""
     backends = settings.leader_backends or (_own(place),)
-    return () if backends == ("none",) else backends
+    return () if backends == ("none",) else tuple(each for each in backends if each not in _missing(backends))
 
 
 def check(settings: LeaderSettings, place: Beside) -> None:
-    """Raise InvalidInput if a lock that the settings name cannot be used in this process, or for this store."""
-    backends, own = chain(settings, place), _own(place)
+    """Raise InvalidInput if the settings name a lock of another store, or none that can be used in this process.
+
+    A lock whose package is not installed is told as an error, once for each call, while there is another one.
+    """
+    backends, own = settings.leader_backends or (_own(place),), _own(place)
     other: Backend = "memory" if own == "redis" else "redis"
     if other in backends:
         raise InvalidInput("leader_backends", f"names {other}, but the store is {own}", f"name {own} instead")
-    for backend, (package, extra) in _NEEDS.items():
-        if backend not in backends:
-            continue
-        try:
-            importlib.import_module(package)
-        except ModuleNotFoundError as error:
-            raise InvalidInput(
-                "leader_backends", f"names {backend}, which needs {error.name}", f"install headrace[{extra}]"
-            ) from None
-    if "mongo" in backends:
+    missing = _missing(backends)
+    for backend, module in missing.items():
+        problem, remedy = f"names {backend}, which needs {module}", f"install headrace[{_NEEDS[backend][1]}]"
+        if len(missing) == len(backends):
+            raise InvalidInput("leader_backends", problem, remedy)
+        log.error("leader_backends %s; %s: it is left out until then", problem, remedy)
+    if "mongo" in chain(settings, place):
         from headrace.election.backends.mongo import check_url
 
         check_url(settings.mongo_url())
+
+
+def _missing(backends: tuple[Backend, ...]) -> dict[Backend, str]:
+    """Return the module that is not installed, by the backend that needs it."""
+    missing: dict[Backend, str] = {}
+    for backend in backends:
+        try:
+            if backend in _NEEDS:
+                importlib.import_module(_NEEDS[backend][0])
+        except ModuleNotFoundError as error:
+            missing[backend] = str(error.name)
+    return missing
 
 
 def _own(place: Beside) -> Backend:
@@ -103,8 +118,13 @@ def open_locks(settings: LeaderSettings, place: Place, queue: str, timings: Timi
 def open_fence(place: Place, call_timeout: float) -> Fence:
     """Open the fence of a queue."""
     here = place()
+    return RedisFence(_client(place, call_timeout), here.tag) if isinstance(here, BesideRedis) else shown_fence(here)
+
+
+def shown_fence(here: Beside) -> Fence:
+    """Return the fence of a queue to be read, over the connections of its store; not to be closed."""
     if isinstance(here, BesideRedis):
-        return RedisFence(_client(place, call_timeout), here.tag)
+        return RedisFence(here.client, here.tag)
     _, state, listeners = _shared(here)
     return MemoryFence(state, listeners)
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headrace.election.errors import LockError
+from headrace.election.errors import Forbidden, LockError
+from headrace.election.fence import FenceView
 from headrace.election.record import identity_of
-from headrace.errors import StoreUnavailable
-from headrace.leadership.locks import beside, open_fence
+from headrace.errors import AccessDenied, StoreUnavailable
+from headrace.leadership.locks import beside, shown_fence
 from headrace.stores.base import Store, WorkerEntry
 
 CALL_SECONDS = 5.0
@@ -35,18 +36,28 @@ class Overview:
     standing_by: tuple[WorkerEntry, ...]
 
 
-async def read_leadership(store: Store, queue: str) -> Overview | None:
-    """Return who leads; None if this store has no place for leaders. Raises StoreUnavailable."""
-    place = beside(store, queue)
-    if place is None:
+@dataclass(frozen=True, slots=True)
+class Leader:
+    """Who leads a queue now: the worker's name, the lock that it leads by, and the number of its claim."""
+
+    worker: str
+    backend: str
+    epoch: int
+
+
+async def read_leader(store: Store, queue: str) -> Leader | None:
+    """Return who leads; None if nobody does. Raises StoreUnavailable and AccessDenied."""
+    view = await _read_fence(store, queue)
+    if view is None or view.seconds <= 0:
         return None
-    fence = open_fence(place, CALL_SECONDS)
-    try:
-        view = await fence.read(CALL_SECONDS)
-    except LockError as error:
-        raise StoreUnavailable(str(error)) from error
-    finally:
-        await fence.close()
+    return Leader(identity_of(view.holder), view.backend, view.epoch)
+
+
+async def read_leadership(store: Store, queue: str) -> Overview | None:
+    """Return who leads; None if this store has no place for leaders. Raises StoreUnavailable and AccessDenied."""
+    view = await _read_fence(store, queue)
+    if view is None:
+        return None
     worker = identity_of(view.holder)
     workers = await store.workers(queue)
     leads = view.seconds > 0
@@ -68,3 +79,16 @@ async def read_leadership(store: Store, queue: str) -> Overview | None:
             )
         ),
     )
+
+
+async def _read_fence(store: Store, queue: str) -> FenceView | None:
+    """Return the fence of a queue as it is, over the connections of its store."""
+    place = beside(store, queue)
+    if place is None:
+        return None
+    try:
+        return await shown_fence(place()).read(CALL_SECONDS)
+    except Forbidden as error:
+        raise AccessDenied(str(error)) from error
+    except LockError as error:
+        raise StoreUnavailable(str(error)) from error

@@ -13,12 +13,14 @@ from headrace.redis.cluster import ClusterClient
 class BesideQueue:
     """Where fence and lock of a queue's leader lie: under the hash tag of the queue's own keys, in the same Redis.
 
-    ``server``: which one, as it may be shown. ``url``: may hold a password.
+    ``server``: which one, as it may be shown. ``url``: may hold a password. ``client``: the store's own, for its event
+    loop; not to be closed.
     """
 
     tag: str
     server: str
     url: str = field(repr=False)
+    client: RedisClient | ClusterClient = field(repr=False, compare=False)
 
     def connect(self, call_timeout: float) -> RedisClient | ClusterClient:
         """Return a client with connections of its own, none of them made yet. ``call_timeout``: seconds."""
