@@ -21,7 +21,7 @@ from headrace import Producer
 from headrace.lifecycle import configure, promote
 from headrace.settings import QueueSettings
 from headrace.stores import Store, open_store
-from headrace.stores.base import Beat
+from headrace.stores.base import Beat, Settled
 from headrace_operator.keda.main import serve
 from headrace_operator.keda.messages import file_description
 from headrace_operator.keda.options import Options
@@ -168,6 +168,37 @@ async def test_a_job_that_wakes_an_idle_queue_is_told_at_once(client: Client, st
             await Producer(store).enqueue(QUEUE, "send", 1)
             assert (await following).result
     stream.cancel()
+
+
+async def test_a_job_that_wakes_a_queue_is_told_although_nobody_looked_while_it_was_idle(
+    client: Client, store: Store
+) -> None:
+    """KEDA has asked by itself meanwhile, and stopped the last worker."""
+    producer = Producer(store)
+    stream = client.stub.StreamIsActive(client.ref(), wait_for_ready=True)
+    answers = aiter(stream)
+    async with asyncio.timeout(PATIENCE):
+        assert not (await anext(answers)).result
+        for number in range(2):
+            # Shorter than the interval at which it looks by itself: it never sees that there is nothing to do.
+            async with asyncio.timeout(8):
+                await producer.enqueue(QUEUE, "send", number)
+                assert (await anext(answers)).result
+                await work_off(store)
+                await until(lambda: idle(client))
+    stream.cancel()
+
+
+async def idle(client: Client) -> bool:
+    return not await client.active()
+
+
+async def work_off(store: Store) -> None:
+    topology = await store.read_topology(QUEUE)
+    assert topology is not None
+    for number, ref in enumerate(topology.refs(1)):
+        claim = await store.claim(ref, "w", number + 1, 100, 60_000)
+        assert await store.ack(ref, [Settled(job.key, claim.token) for job in claim.jobs]) == []
 
 
 async def test_E3_a_paused_queue_wants_nobody(client: Client, store: Store) -> None:

@@ -62,7 +62,11 @@ class ExternalScaler:
         return IsActiveResponse(result=(await self._demand(options, context)).active)
 
     async def stream_is_active(self, ref: Any, context: Any) -> AsyncIterator[Any]:
-        """Say it now, and again as soon as it changes: a job that wakes the queue need not wait for KEDA's poll."""
+        """Say it now, and again as soon as it changes: a job that wakes the queue need not wait for KEDA's poll.
+
+        That there is something to do is said at every look: KEDA drops what it hears before it has made its HPA, and
+        may have gone to zero in a moment without work that no look has met.
+        """
         options = await _options(ref, context)
         told: bool | None = None
         with self._wakes.of(options.queue) as woken:
@@ -74,7 +78,7 @@ class ExternalScaler:
                     # KEDA keeps what it was told last; the next look tells it again.
                     log.warning("%s: %s", options.queue, error)
                 else:
-                    if active is not told:
+                    if active or active is not told:
                         told = active
                         yield IsActiveResponse(result=active)
                 try:
