@@ -13,7 +13,7 @@ CODE := worker/headrace operator/headrace_operator tests bench examples scripts
 ARGS ?=
 ID ?=
 
-.PHONY: help setup setup-python setup-system setup-cluster setup-mongo lock test lint format crds demo bench \
+.PHONY: help setup setup-python setup-system setup-cluster setup-mongo setup-keda lock test lint format crds demo bench \
   model twins scenarios wheels images clean
 
 help: ## list the commands
@@ -21,6 +21,7 @@ help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: setup-python setup-system setup-cluster setup-mongo ## everything that tests need (Debian packages only as root)
+	@$(PY) -m tests.cluster.binaries --later keda
 
 setup-python: ## .venv with the locked packages
 	@test -n "$(PYTHON)" || { echo "setup: Python 3.11 or newer is needed; install it or pass PYTHON=/path/to/python"; exit 1; }
@@ -34,6 +35,9 @@ setup-cluster: setup-python ## Kubernetes binaries, found or built once
 
 setup-mongo: setup-python ## a server that speaks the MongoDB protocol, built once, for tests
 	@$(PY) -m tests.cluster.binaries ferretdb
+
+setup-keda: setup-python ## the KEDA operator, built once, for tests beside it and for B14; else built when first needed
+	@$(PY) -m tests.cluster.binaries keda
 
 lock: setup-python ## resolve requirements.in into requirements.lock
 	@$(PY) -m uv pip compile requirements.in -o requirements.lock --quiet --universal --python-version 3.11 \

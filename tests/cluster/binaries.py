@@ -1,6 +1,6 @@
 """The real servers and tools: found on this machine, or built once from their Go modules and cached.
 
-``python -m tests.cluster.binaries`` makes all of them ready and prints one ``name path`` line each.
+``python -m tests.cluster.binaries`` makes them ready and prints one ``name path`` line each; KEDA only if it is named.
 
 Order of search for each program:
 
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import mmap
 import os
 import re
 import shutil
@@ -32,6 +33,9 @@ KUBERNETES = "1.34.4"
 ETCD = "3.6.14"
 HELM = "3.22.0"
 FERRETDB = "1.24.2"
+KEDA = "2.20.2"
+KEDA_CRDS = "crds"
+"""The folder beside KEDA's program with the CustomResourceDefinitions of its version."""
 
 
 class BinaryError(RuntimeError):
@@ -45,12 +49,17 @@ class Tool:
     name: str
     group: str  # with the version, the folder in the cache
     module: Module
-    version_args: tuple[str, ...]
+    version_args: tuple[str, ...]  # empty: it does not tell; what Go wrote into it about its modules does
     oldest: tuple[int, int]  # (major, minor), inclusive
     newest: tuple[int, int]  # (major, minor), inclusive
+    minutes: float  # that the build takes on two cores, with what other programs share with it
 
     def fits(self, version: tuple[int, int]) -> bool:
         return self.oldest <= version <= self.newest
+
+    def complete(self, path: Path) -> bool:
+        """Whether all that is kept of its module lies beside it."""
+        return path.is_file() and all((path.parent / name).is_dir() for _, name in self.module.kept)
 
 
 def _kubernetes(name: str, version_args: tuple[str, ...], skew: int) -> Tool:
@@ -65,7 +74,7 @@ def _kubernetes(name: str, version_args: tuple[str, ...], skew: int) -> Tool:
         ldflags=flags,
         staging_version=f"v0.{minor}.{KUBERNETES.rsplit('.', 1)[1]}",
     )
-    return Tool(name, f"k8s-{KUBERNETES}", module, version_args, (major, minor - skew), (major, minor + skew))
+    return Tool(name, f"k8s-{KUBERNETES}", module, version_args, (major, minor - skew), (major, minor + skew), 1.5)
 
 
 def _etcd() -> Tool:
@@ -75,7 +84,7 @@ def _etcd() -> Tool:
         main='package main\n\nimport (\n\t"os"\n\n\t"go.etcd.io/etcd/server/v3/etcdmain"\n)\n\n'
         "func main() { etcdmain.Main(os.Args) }\n",
     )
-    return Tool("etcd", f"etcd-{ETCD}", module, ("--version",), (3, 5), (3, 6))
+    return Tool("etcd", f"etcd-{ETCD}", module, ("--version",), (3, 5), (3, 6), 1)
 
 
 def _helm() -> Tool:
@@ -88,7 +97,7 @@ def _helm() -> Tool:
         f" -X {root}/pkg/lint/rules.k8sVersionMajor={major} -X {root}/pkg/lint/rules.k8sVersionMinor={minor}"
     )
     module = Module(path=root, version=f"v{HELM}", package=f"{root}/cmd/helm", ldflags=flags)
-    return Tool("helm", f"helm-{HELM}", module, ("version", "--short"), (3, 14), (3, 99))
+    return Tool("helm", f"helm-{HELM}", module, ("version", "--short"), (3, 14), (3, 99), 1)
 
 
 def _ferretdb() -> Tool:
@@ -96,7 +105,21 @@ def _ferretdb() -> Tool:
     # It panics at the start without the file that its release pipeline generates.
     version = ("build/version/version.txt", f"v{FERRETDB}")
     module = Module(path=root, version=f"v{FERRETDB}", package=f"{root}/cmd/ferretdb", added_files=(version,))
-    return Tool("ferretdb", f"ferretdb-{FERRETDB}", module, ("--version",), (1, 24), (1, 24))
+    return Tool("ferretdb", f"ferretdb-{FERRETDB}", module, ("--version",), (1, 24), (1, 24), 1)
+
+
+def _keda() -> Tool:
+    """KEDA's operator, the peer for scaling."""
+    root = "github.com/kedacore/keda/v2"
+    module = Module(
+        path=root,
+        version=f"v{KEDA}",
+        package=f"{root}/cmd/operator",
+        ldflags=f"-X {root}/version.Version={KEDA}",
+        own_replaces=True,
+        kept=(("config/crd/bases", KEDA_CRDS),),
+    )
+    return Tool("keda", f"keda-{KEDA}", module, (), (2, 20), (2, 20), 6)
 
 
 # In the order of building: what a control plane needs comes first.
@@ -110,9 +133,14 @@ TOOLS: dict[str, Tool] = {
         _kubernetes("kubectl", ("version", "--client"), skew=1),
         _helm(),
         _ferretdb(),
+        _keda(),
     )
 }
 CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
+CLUSTER = (*CONTROL_PLANE, "kubectl", "helm")
+"""What `LocalCluster` needs; the others are for single tests, which ask for them."""
+LATER = ("keda",)
+"""Built only when asked for by name: it takes long, and few need it."""
 
 
 def cache_folder() -> Path:
@@ -141,34 +169,41 @@ def locate(name: str, *, environ: Mapping[str, str] | None = None, cache: Path |
                     f"{name} in KUBEBUILDER_ASSETS ({assets}) has version {_text(version)}, needed is "
                     f"{_text(tool.oldest)} to {_text(tool.newest)}: put that version there or unset the variable"
                 )
+            if not tool.complete(path):
+                folders = ", ".join(f"{source} of {tool.module.path} as {kept}" for source, kept in tool.module.kept)
+                raise BinaryError(
+                    f"{name} in KUBEBUILDER_ASSETS ({assets}) lacks a folder beside it: put {folders} there"
+                )
             return path.absolute()
     found = shutil.which(name, path=environ.get("PATH", ""))
     if found:
         version = _version(Path(found), tool)
-        if version is not None and tool.fits(version):
+        if version is not None and tool.fits(version) and tool.complete(Path(found)):
             return Path(found).absolute()
     cached = _cached(tool, cache or cache_folder())
-    return cached if cached.is_file() else None
+    return cached if tool.complete(cached) else None
 
 
 def ensure(names: Iterable[str] | None = None, *, cache: Path | None = None) -> dict[str, Path]:
-    """Paths of the named programs (default: all of ``TOOLS``), building what is missing.
+    """Paths of the named programs (default: ``TOOLS`` without ``LATER``), building what is missing.
 
-    Building takes about 8 minutes on two cores, once; progress goes to stderr. Raises :class:`BinaryError`.
+    Building takes minutes, once; how many is said before. Progress goes to stderr. Raises :class:`BinaryError`.
     """
-    wanted = [name for name in TOOLS if names is None or name in set(names)]
+    chosen = set(TOOLS) - set(LATER) if names is None else set(names)
+    wanted = [name for name in TOOLS if name in chosen]
     cache = cache or cache_folder()
     found = {name: locate(name, cache=cache) for name in wanted}
     missing = [name for name in wanted if found[name] is None]
     if missing:
+        minutes = sum(TOOLS[name].minutes for name in missing)
         _say(
-            f"headrace: building {', '.join(missing)} from source into {cache}; the first time takes about 8 minutes"
-            " (all programs, 2 cores), later starts use the cache"
+            f"headrace: building {', '.join(missing)} from source into {cache}: about {minutes:.0f} min on 2 cores, "
+            "once; later starts use the cache"
         )
         cache.mkdir(parents=True, exist_ok=True)
         with _build_lock(cache):
             # Whoever held the lock may have built them meanwhile.
-            missing = [name for name in missing if not _cached(TOOLS[name], cache).is_file()]
+            missing = [name for name in missing if not TOOLS[name].complete(_cached(TOOLS[name], cache))]
             try:
                 _build(missing, cache)
             except BuildError as error:
@@ -208,6 +243,8 @@ def _build_lock(cache: Path) -> Iterator[None]:
 
 
 def _version(path: Path, tool: Tool) -> tuple[int, int] | None:
+    if not tool.version_args:
+        return _written_version(path, tool.module.path)
     try:
         # HOME is left out so that a foreign program finds no configuration to contact anything with.
         result = subprocess.run(
@@ -224,6 +261,17 @@ def _version(path: Path, tool: Tool) -> tuple[int, int] | None:
     return (int(match[1]), int(match[2])) if result.returncode == 0 and match else None
 
 
+def _written_version(path: Path, module: str) -> tuple[int, int] | None:
+    """The version of ``module`` in the list of modules that Go writes into every program."""
+    wanted = rb"\t" + re.escape(module).encode() + rb"\tv(\d+)\.(\d+)\.\d+"
+    try:
+        with path.open("rb") as program, mmap.mmap(program.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            match = re.search(wanted, data)
+            return (int(match[1]), int(match[2])) if match else None
+    except (OSError, ValueError):  # ValueError: an empty file
+        return None
+
+
 def _text(version: tuple[int, int] | None) -> str:
     return "unknown" if version is None else f"{version[0]}.{version[1]}"
 
@@ -233,10 +281,21 @@ def _say(text: str) -> None:
 
 
 def main(names: list[str]) -> int:
-    """Make the named programs (default: every one) ready; print ``name path`` lines."""
+    """Make the named programs (default: those of `ensure`) ready; print ``name path`` lines.
+
+    With ``--later`` before the names: build nothing, only say what will have to be built when it is needed.
+    """
+    later = names[:1] == ["--later"]
+    names = names[1:] if later else names
     if unknown := set(names) - set(TOOLS):
         _say(f"error: unknown program(s) {', '.join(sorted(unknown))}; known are {', '.join(TOOLS)}")
         return 1
+    if later:
+        for name in names:
+            if locate(name) is None:
+                minutes = f"{TOOLS[name].minutes:.0f} min on 2 cores"
+                _say(f"headrace: {name} is built when it is first needed, {minutes}; make setup-{name} does it now")
+        return 0
     try:
         paths = ensure(names or None)
     except BinaryError as error:

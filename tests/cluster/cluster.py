@@ -70,7 +70,7 @@ class LocalCluster:
 
     def start(self) -> None:
         """Bring it up; about 10 s warm. The first time on a machine the programs are built (about 8 minutes)."""
-        self._tools = binaries.ensure()
+        self._tools = binaries.ensure(binaries.CLUSTER)
         self.control_plane.start()
         try:
             for name in self._node_names:

@@ -23,11 +23,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Build missing programs before the first test, whose time-out is not made for that."""
     config = session.config
-    wanted = any(item.get_closest_marker("cluster") for item in session.items)
+    wanted: set[str] = set()
+    for item in session.items:
+        if item.get_closest_marker("cluster"):
+            wanted.update(binaries.CLUSTER)
+        if "keda" in getattr(item, "fixturenames", ()):
+            wanted.add("keda")
     if wanted and not config.option.collectonly:
         capture = config.pluginmanager.getplugin("capturemanager")
         with capture.global_and_fixture_disabled() if capture else contextlib.nullcontext():
-            binaries.ensure()
+            binaries.ensure(wanted)
 
 
 @pytest.fixture(scope="session")

@@ -36,7 +36,9 @@ class Module:
     main: str = ""  # source text of a main package
     ldflags: str = ""
     staging_version: str = ""  # replaces every `./staging/...` of the module's go.mod by this published version
+    own_replaces: bool = False  # build with the versions that the `replace` lines of the module's go.mod name
     added_files: tuple[tuple[str, str], ...] = ()  # (path in the module, text): what its own release would generate
+    kept: tuple[tuple[str, str], ...] = ()  # (folder in the module, folder beside the program): copied there
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,7 @@ def build(go: Go, name: str, module: Module, target: Path, *, scratch: Path, say
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     started = time.monotonic()
-    replaces = _staging_replaces(go, module, folder) if module.staging_version else []
+    replaces = _replaces(go, module, folder) if module.staging_version or module.own_replaces else []
     lines = ["module scratch", "", "go 1.24.0", "", f"require {module.path} {module.version}", "", *replaces]
     (folder / "go.mod").write_text("\n".join(lines) + "\n")
     if module.main:
@@ -108,6 +110,8 @@ def build(go: Go, name: str, module: Module, target: Path, *, scratch: Path, say
     command = [str(go.program), "build", "-v", *flags, "-ldflags", ldflags, "-o", str(output), package]
     _run_build(command, go.env, folder, name, total, say)
     target.parent.mkdir(parents=True, exist_ok=True)
+    for source, kept in module.kept:
+        _keep(_downloaded(go, module, folder, "Dir") / source, target.parent / kept, folder)
     # The scratch folder is inside the cache, so on the same file system: the rename is atomic.
     output.replace(target)
     shutil.rmtree(folder, ignore_errors=True)
@@ -128,14 +132,35 @@ def _vendor(go: Go, module: Module, folder: Path) -> None:
         path.write_text(text)
 
 
-def _staging_replaces(go: Go, module: Module, folder: Path) -> list[str]:
-    (folder / "go.mod").write_text("module scratch\n")
+def _downloaded(go: Go, module: Module, folder: Path, what: str) -> Path:
+    """Path of the module's ``GoMod`` or ``Dir`` in Go's own cache."""
     answer = json.loads(go.run("mod", "download", "-json", f"{module.path}@{module.version}", cwd=folder))
-    text = Path(answer["GoMod"]).read_text()
-    names = re.findall(r"^\s*(\S+) => \./staging/\S+", text, flags=re.MULTILINE)
-    if not names:
-        raise BuildError(f"{module.path} {module.version} lists no staging modules: pin a version that does")
-    return [f"replace {name} => {name} {module.staging_version}" for name in names]
+    return Path(answer[what])
+
+
+def _replaces(go: Go, module: Module, folder: Path) -> list[str]:
+    """The ``replace`` lines of the module's own go.mod, which count for nothing in a module that requires it."""
+    (folder / "go.mod").write_text("module scratch\n")
+    own = _downloaded(go, module, folder, "GoMod")
+    lines = []
+    for each in json.loads(go.run("mod", "edit", "-json", str(own), cwd=folder)).get("Replace") or []:
+        name, by, version = each["Old"]["Path"], each["New"]["Path"], each["New"].get("Version", "")
+        if by.startswith("./staging/") and module.staging_version:
+            lines.append(f"replace {name} => {name} {module.staging_version}")
+        elif version and module.own_replaces:
+            lines.append(f"replace {name} => {by} {version}")
+    if not lines:
+        raise BuildError(f"{module.path} {module.version} replaces no module: pin a version that does")
+    return lines
+
+
+def _keep(source: Path, target: Path, scratch: Path) -> None:
+    """Copy a folder of the module; like the program it appears whole."""
+    fresh = scratch / f"{target.name}.partial"
+    shutil.copytree(source, fresh, copy_function=shutil.copyfile)
+    fresh.chmod(0o755)  # Go's cache is read-only
+    shutil.rmtree(target, ignore_errors=True)
+    fresh.replace(target)
 
 
 def _run_build(command: list[str], env: dict[str, str], cwd: Path, name: str, total: int, say: Say) -> None:

@@ -1,0 +1,175 @@
+"""The real KEDA operator beside ours: it scales by our external scaler, set up as docs/scaling.md shows it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.cluster.cluster import LocalCluster
+from tests.cluster.keda import SCALED, Keda
+from tests.cluster.operator import jobs
+from tests.cluster.operator.queues import Queues, idle_workers, workers
+from tests.cluster.rest import Object
+from tests.docs.blocks import ROOT, blocks
+from tests.services.redis import RedisServer
+
+pytestmark = pytest.mark.usefixtures("operator")
+
+# Nothing but the push of our scaler can be in time for a test.
+NEVER = 3600
+
+
+@pytest.fixture(scope="module")
+def keda(cluster: LocalCluster) -> Iterator[Keda]:
+    with Keda(cluster) as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def connection(queues: Queues, redis: RedisServer) -> None:
+    queues.secret(redis.url)
+
+
+def on_the_page(kind: str) -> Object:
+    """The object of this kind in the section about KEDA."""
+    section = (block.text for block in blocks(ROOT / "docs" / "scaling.md") if "headrace-keda" in block.text)
+    (found,) = (body for text in section for body in yaml.safe_load_all(text) if body["kind"] == kind)
+    return dict(found)
+
+
+@pytest.fixture
+def scaler(cluster: LocalCluster, namespace: str, queues: Queues) -> str:
+    """The external scaler, deployed as the page says; its address.
+
+    Pods of the process node share the ports of this machine, and there are no addresses of Services: it listens on its
+    Pod's address only, and is called there.
+    """
+    deployment = on_the_page("Deployment")
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    container["env"] += [
+        {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+        {"name": "HEADRACE_KEDA_ADDRESS", "value": "$(POD_IP):9090"},
+    ]
+    cluster.apply([deployment, on_the_page("Service")], namespace=namespace)
+    cluster.kubectl(
+        *("wait", "--for=condition=Available", "--timeout=60s", "deployment/headrace-keda", "--namespace", namespace)
+    )
+    (pod,) = cluster.pods(namespace, labels="app=headrace-keda")
+    return f"{pod['status']['podIP']}:9090"
+
+
+class Emails:
+    """The Queue ``emails`` and the ScaledObject of the page, for its workers."""
+
+    def __init__(self, queues: Queues, keda: Keda, scaler: str, redis: RedisServer) -> None:
+        self.queues = queues
+        self.cluster = queues.cluster
+        self.queue = queues.queue_name("emails")
+        self.url = redis.url
+        self._keda = keda
+        self._scaler = scaler
+
+    def scale(self, *, kind: str = "external-push", slots: int = 2, **spec: Any) -> None:
+        """Apply the ScaledObject of the page for the queue of this test, with ``spec`` changed; wait until it works."""
+        body = copy.deepcopy(on_the_page("ScaledObject"))
+        (trigger,) = body["spec"]["triggers"]
+        trigger["type"] = kind
+        trigger["metadata"] |= {"scalerAddress": self._scaler, "queue": self.queue, "slots": str(slots)}
+        body["spec"] |= spec
+        self.cluster.apply(body, namespace=self.queues.namespace)
+        self._keda.wait_ready("emails", self.queues.namespace)
+
+    def change(self, **spec: Any) -> None:
+        """Change the ScaledObject; KEDA then looks at once."""
+        self.cluster.patch(*SCALED, "emails", self.queues.namespace, {"spec": spec})
+
+    def status(self) -> Object:
+        found = self.cluster.get(*SCALED, "emails", self.queues.namespace)
+        assert found is not None
+        return dict(found["status"])
+
+    def replicas(self) -> int:
+        return int(self.queues.deployment("emails")["spec"]["replicas"])
+
+    def wait(self, what: Callable[[], object], text: str, deadline: float = 60) -> None:
+        self.cluster.wait_for(what, deadline, what=text)
+
+    def wait_replicas(self, number: int) -> None:
+        self.wait(lambda: self.replicas() == number, f"{number} replicas of emails-workers")
+
+    def put(self, *names: str, kind: str = "count") -> None:
+        jobs.put(self.url, self.queue, names, kind)
+
+    def runs(self) -> dict[str, int]:
+        return jobs.runs(self.url, self.queue)
+
+
+@pytest.fixture
+def emails(queues: Queues, keda: Keda, scaler: str, redis: RedisServer) -> Emails:
+    return Emails(queues, keda, scaler, redis)
+
+
+def test_O20_keda_starts_a_worker_for_a_job_on_an_idle_queue_and_stops_it_afterwards(
+    queues: Queues, emails: Emails
+) -> None:
+    queues.apply("emails", workers=workers(concurrency=2), scaling={"mode": "Disabled"})
+    queues.wait("emails", "ScalingActive", "False", "ScalingDisabled")
+    emails.scale(pollingInterval=NEVER)
+    # Idle, asked and told so. The next time that KEDA asks by itself is far away.
+    emails.wait(lambda: emails.status().get("conditions"), "its conditions")
+    emails.wait_replicas(0)
+    emails.put("a", "b")
+    emails.wait_replicas(1)
+    emails.wait(lambda: emails.runs() == {"a@v1": 1, "b@v1": 1}, "both jobs")
+    emails.change(pollingInterval=1, cooldownPeriod=1)
+    emails.wait_replicas(0)
+    # Asleep again, so the next one is told of at once as well.
+    emails.wait(lambda: queues.cluster.pods(queues.namespace, labels="headrace.dev/queue=emails") == [], "no worker")
+    emails.change(pollingInterval=NEVER)
+    emails.put("c")
+    emails.wait_replicas(1)
+    emails.wait(lambda: emails.runs().get("c@v1") == 1, "the third job")
+    # Our operator has left the replicas alone all the time.
+    assert queues.condition("emails", "ScalingActive")["reason"] == "ScalingDisabled"
+    assert "Scaled" not in queues.events("emails")
+    assert "KEDAScaleTargetActivated" in queues.events("emails")
+
+
+def test_QG7_keda_keeps_the_worker_of_a_job_that_runs_although_nothing_waits(queues: Queues, emails: Emails) -> None:
+    queues.apply("emails", workers=workers(), scaling={"mode": "Disabled"}, timeoutSeconds=600)
+    queues.wait("emails", "ScalingActive", "False", "ScalingDisabled")
+    emails.scale(kind="external", pollingInterval=1, cooldownPeriod=1)
+    emails.put("long", kind="gated")
+    emails.wait_replicas(1)
+    emails.wait(lambda: in_flight(emails) == 1, "the job to run", 60)
+    before = emails.status()["lastActiveTime"]
+    # Longer than the cool-down: KEDA has asked again and again meanwhile, and was told that there is work.
+    emails.wait(lambda: emails.status()["lastActiveTime"] > before, "KEDA to ask again")
+    assert emails.replicas() == 1
+    jobs.open_gate(emails.url, emails.queue)
+    emails.wait(lambda: emails.runs() == {"long@v1": 1}, "the job")
+    emails.wait_replicas(0)
+
+
+def test_a_scaled_object_for_workers_that_the_operator_scales_is_named_as_a_conflict(
+    queues: Queues, emails: Emails
+) -> None:
+    queues.apply("emails", workers=idle_workers(), scaling={"minReplicas": 2})
+    emails.wait_replicas(2)
+    emails.scale(pollingInterval=NEVER, minReplicaCount=1)
+    condition = queues.wait("emails", "ScalingActive", "False", "ConflictingAutoscaler", deadline=60)
+    assert "keda-hpa-emails" in condition["message"]
+    assert "ScaledObject" in condition["message"]
+    # The remedy that it names.
+    queues.patch("emails", scaling={"mode": "Disabled"})
+    queues.wait("emails", "ScalingActive", "False", "ScalingDisabled")
+
+
+def in_flight(emails: Emails) -> int:
+    topology = jobs.known_topology(emails.url, emails.queue)
+    counts = jobs.on_store(emails.url, lambda store: store.counts(topology.refs(1)))
+    return sum(count.leased for count in counts)
