@@ -79,7 +79,9 @@ def main() -> None:
         raise SystemExit(1 if missing.keys() & set(names) else 0)
     options = dict(option.partition("=")[::2] for option in given.option)
     with BenchServer(given.server) as server:
-        rig = Rig(server, ours_subject(), peers, missing, max(1, given.rounds), about, given.jobs, options)
+        rig = Rig(
+            server, ours_subject(), peers, missing, max(1, given.rounds), about, given.jobs, options, given.no_peers
+        )
         result = module.run(rig)
     data, _ = result.write(given.output)
     print(markdown(result))

@@ -32,7 +32,10 @@ class Case:
 
 @dataclass
 class Rig:
-    """One run. ``jobs`` None: the benchmark's own number; ``missing`` collects peers that could not be measured."""
+    """One run. ``jobs`` None: the benchmark's own number; ``missing`` collects peers that could not be measured.
+
+    ``alone``: no peers are wanted, not even those that a benchmark brings itself.
+    """
 
     server: BenchServer
     ours: Subject
@@ -42,6 +45,7 @@ class Rig:
     machine: dict[str, str | int | float]
     jobs: int | None = None
     options: dict[str, str] = field(default_factory=dict)
+    alone: bool = False
     versions: dict[str, str] = field(default_factory=dict)
     settings: dict[str, dict[str, Any]] = field(default_factory=dict)
 

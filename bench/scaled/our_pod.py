@@ -1,0 +1,12 @@
+"""The program of our worker Pods: ``bench.scaled.pods``, with word that it has been loaded."""
+
+from __future__ import annotations
+
+import os
+
+from bench.scaled.pods import app, say_loaded
+from headrace.connection import ConnectionSettings
+
+__all__ = ["app"]
+
+say_loaded(ConnectionSettings().store_url(), os.environ["HEADRACE_QUEUES"])
