@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 
-from headrace_operator.kube import ApiError, ApiUnavailable, Kube, collection
+from headrace_operator.kube import ApiError, ApiUnavailable, Body, Kube, collection
 
 KEPT_SECONDS = 15.0
 """All are listed at once, and again after this time when somebody asks."""
@@ -26,7 +26,7 @@ class Autoscalers:
         self._lock = asyncio.Lock()
 
     async def of(self, namespace: str, deployment: str) -> tuple[str, ...]:
-        """Return the names of those that scale a Deployment, as of a short time ago."""
+        """Return the names of those that scale a Deployment, with what made them, as of a short time ago."""
         async with self._lock:
             if self._clock() - self._listed_at >= KEPT_SECONDS:
                 await self._list()
@@ -42,10 +42,16 @@ class Autoscalers:
                     target = body["spec"]["scaleTargetRef"]
                     if target["kind"] == "Deployment":
                         key = (body["metadata"]["namespace"], target["name"])
-                        found.setdefault(key, []).append(body["metadata"]["name"])
+                        found.setdefault(key, []).append(_named(body["metadata"]))
         except (ApiError, ApiUnavailable) as error:
             # What was seen last is kept: a moment without an answer is no reason to take replicas back.
             log.warning("HorizontalPodAutoscalers could not be listed: %s", error)
         else:
             self._found = found
         self._listed_at = self._clock()
+
+
+def _named(metadata: Body) -> str:
+    """Return the name of one, with the object that it would be made anew for if it were deleted."""
+    owner = next((each for each in metadata.get("ownerReferences", []) if each.get("controller")), None)
+    return str(metadata["name"]) if owner is None else f"{metadata['name']} (of {owner['kind']} {owner['name']})"

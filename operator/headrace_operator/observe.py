@@ -20,6 +20,7 @@ from headrace_operator.planning.worker_health import worth_listing
 from headrace_operator.recent import Packed, Recent
 from headrace_operator.redis_view import RedisView
 from headrace_operator.render import selector_of, selector_text
+from headrace_operator.scale_targets import other_scaler
 from headrace_operator.scaling.report import ScalingReport
 
 PODS = 500
@@ -166,7 +167,9 @@ class Observer:
         if not scaled_only and (whose != "ours" or (queue.spec is not None and queue.spec.scale_target is not None)):
             return WorkersObject(body, whose)
         pods = await self._pods(queue, selector_of(body)) if worth_listing(body, queue.status) else ()
-        return WorkersObject(body, whose, pods, await self._autoscalers.of(queue.namespace, name))
+        autoscalers = await self._autoscalers.of(queue.namespace, name)
+        other = other_scaler(queue, body, self._recent.queues()) if scaled_only else ""
+        return WorkersObject(body, whose, pods, autoscalers, other)
 
     async def _pods(self, queue: QueueObject, labels: str) -> tuple[Body, ...]:
         """List the worker Pods. Done only while something is wrong: a watch would hold all Pods all the time."""

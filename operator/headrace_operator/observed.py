@@ -30,7 +30,7 @@ Object = Mapping[str, Any]
 class QueueObject:
     """A Queue as read from the API server. ``spec`` is None if it cannot be understood; ``problem`` says why.
 
-    ``deleted_at``: since when somebody wants it gone; None while nobody does.
+    ``deleted_at``: since when somebody wants it gone; None while nobody does. ``created``: as the API writes it.
     """
 
     namespace: str
@@ -44,6 +44,7 @@ class QueueObject:
     spec: QueueSpec | None
     problem: str
     status: QueueStatus
+    created: str = ""
 
     @property
     def queue_name(self) -> str:
@@ -83,6 +84,7 @@ class QueueObject:
             spec,
             problem,
             status,
+            metadata.get("creationTimestamp", ""),
         )
 
 
@@ -149,13 +151,14 @@ class WorkersObject:
     """The Deployment with the name of the queue's workers, or the one that is only scaled.
 
     ``pods``: its Pods, only if they had to be looked at. ``autoscalers``: names of the HorizontalPodAutoscalers that
-    set its replicas, too.
+    set its replicas, too. ``other_queue``: name of the Queue that sets them, and goes before this one; "" if none does.
     """
 
     body: Object
     ownership: Ownership
     pods: tuple[Object, ...] = ()
     autoscalers: tuple[str, ...] = ()
+    other_queue: str = ""
 
     @property
     def name(self) -> str:

@@ -67,6 +67,7 @@ class Reason(StrEnum):
     INVALID_WORKERS = "InvalidWorkers"
     INVALID_POD_TEMPLATE = "InvalidPodTemplate"
     SCALE_TARGET_MISSING = "ScaleTargetMissing"
+    SCALE_TARGET_TAKEN = "ScaleTargetTaken"
     CONFLICTING_AUTOSCALER = "ConflictingAutoscaler"
     CONFLICTING_WRITER = "ConflictingWriter"
     METRICS_UNKNOWN = "MetricsUnknown"

@@ -59,6 +59,10 @@ class Recent:
         kept = self._kept.get(key, {}).get(what)
         return kept if kept is not None and self._clock() < kept.until else None
 
+    def queues(self) -> list[Any]:
+        """Return every Queue that is kept, however old what is kept is."""
+        return [kept["queue"].value for kept in self._kept.values() if "queue" in kept]
+
     def ticket(self) -> int:
         """Return what `put` wants of a moment before the value was asked for."""
         return self._number

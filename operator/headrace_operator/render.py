@@ -11,8 +11,10 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from headrace_operator import grace
 from headrace_operator.api.leader_election_spec import LeaderElection
 from headrace_operator.api.names import (
+    GRACE,
     GROUP_VERSION,
     MANAGED_BY_LABEL,
     OPERATOR,
@@ -31,8 +33,6 @@ from headrace_operator.pod_template import WORKER, merge_template
 URL_FOLDER = "/etc/headrace/redis"
 MONGO_FOLDER = "/etc/headrace/mongo"
 HEALTH_PORT = 8080
-WIND_DOWN_SECONDS = 5
-"""What a worker needs beyond the time that it gives its handlers: to hand back jobs and to send results."""
 PodTemplate = dict[str, Any]
 
 
@@ -94,8 +94,12 @@ def render_deployment(
     source = digest(_source(queue, workers, backend))
     annotations = (found or {}).get("metadata", {}).get("annotations", {})
     carried = {str(version): version for version in RENDERERS}.get(annotations.get(RENDERER))
-    version = carried if carried is not None and annotations.get(RENDERED_FROM) == source else max(RENDERERS)
-    template = RENDERERS[version](queue, workers, backend)
+    same = annotations.get(RENDERED_FROM) == source
+    version = carried if carried is not None and same else max(RENDERERS)
+    longest = 0 if queue.spec is None else queue.spec.timeout_seconds
+    seconds = grace.to_render(workers, longest, found, same_source=same)
+    resolved = workers.model_copy(update={"termination_grace_period_seconds": seconds})
+    template = RENDERERS[version](queue, resolved, backend)
     if workers.pod_template is not None:
         template = merge_template(template, workers.pod_template.model_dump(mode="json"))
     body: dict[str, Any] = {
@@ -111,6 +115,8 @@ def render_deployment(
     }
     rendered = digest(body)
     body["metadata"]["annotations"] |= {RENDERER: str(version), RENDERED_FROM: source, RENDERED: rendered}
+    if workers.termination_grace_period_seconds is None:
+        body["metadata"]["annotations"][GRACE] = str(seconds)
     return body
 
 
@@ -239,7 +245,7 @@ def _environment(queue: QueueObject, workers: Workers, backend: Backend) -> list
     else:
         connection = {"name": "HEADRACE_REDIS_URL", "value": backend.url}
     given = [variable.model_dump(by_alias=True, exclude_none=True) for variable in workers.env]
-    grace = workers.termination_grace_period_seconds
+    stopping = workers.termination_grace_period_seconds or 0
     return [
         {"name": "POD_NAME", **_field("metadata.name")},
         {"name": "POD_NAMESPACE", **_field("metadata.namespace")},
@@ -248,7 +254,7 @@ def _environment(queue: QueueObject, workers: Workers, backend: Backend) -> list
         {"name": "HEADRACE_QUEUES", "value": queue.queue_name},
         connection,
         {"name": "HEADRACE_CONCURRENCY", "value": str(workers.concurrency)},
-        {"name": "HEADRACE_GRACE_SECONDS", "value": str(max(0, grace - WIND_DOWN_SECONDS))},
+        {"name": "HEADRACE_GRACE_SECONDS", "value": str(max(0, stopping - grace.WIND_DOWN_SECONDS))},
         {"name": "HEADRACE_HEALTH_PORT", "value": str(HEALTH_PORT)},
         *given,
     ]

@@ -117,13 +117,16 @@ def _ours(observed: Observed) -> bool:
 def _workers(observed: Observed, *, unscaled: bool) -> dict[str, Any]:
     spec, found = observed.queue.spec, observed.scaled
     if spec is None or spec.workers is None:
-        return {"replicas": None, "desired_replicas": None, "selector": None, "last_scale_time": None}
+        gone = ("replicas", "desired_replicas", "selector", "last_scale_time", "scale_target")
+        return dict.fromkeys(gone)
     body = found.body if found is not None else {}
     wanted = None if unscaled else spec.scaling.declared()
+    scales = found is not None and not found.other_queue and spec.scaling.mode != "Disabled"
     return {
         "replicas": body.get("status", {}).get("replicas", 0),
         "desired_replicas": wanted if wanted is not None else body.get("spec", {}).get("replicas", 0),
         "selector": selector_text(observed.queue) if found is None else selector_of(found.body),
+        "scale_target": spec.scale_target if scales else None,
         "last_scale_time": observed.scaling.scaled_at or observed.queue.status.last_scale_time,
     }
 

@@ -40,6 +40,8 @@ RENDERED_FROM = f"{GROUP}/rendered-from"
 """Annotation on a worker Deployment: hash of the part of the spec that its pod template was made from."""
 RENDERED = f"{GROUP}/rendered"
 """Annotation on a worker Deployment: hash of what was applied."""
+GRACE = f"{GROUP}/grace-seconds"
+"""Annotation on a worker Deployment: the grace that was derived from the queue's longest run for its Pods."""
 
 EMPTY_BACKEND = "empty"
 

@@ -98,6 +98,9 @@ class QueueStatus(StatusModel):
     desired_replicas: int | None = Field(None, description="Worker Pods that should exist.")
     last_scale_time: datetime | None = Field(None, description="When the number of Pods was last set by the load.")
     selector: str | None = Field(None, description="Label selector of the worker Pods.")
+    scale_target: str | None = Field(
+        None, description="Deployment of spec.workers.scaleTargetRef, while this Queue is the one that scales it."
+    )
     topology_epoch: int | None = Field(
         None, description="Number of the topology in Redis; each change of it raises it.", json_schema_extra=INT64
     )

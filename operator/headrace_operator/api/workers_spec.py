@@ -15,6 +15,8 @@ QUANTITY = (
 )
 Quantities = dict[str, int | Annotated[str, StringConstraints(pattern=QUANTITY)]]
 APP_PATTERN = r"^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*$"
+MOST_GRACE = 86_400
+"""Seconds: the longest grace of a Pod that is stopped."""
 RESERVED_VARIABLES = frozenset({"POD_NAME", "POD_NAMESPACE", "POD_IP", "NODE_NAME"})
 
 
@@ -149,8 +151,12 @@ class Workers(ApiModel):
         description="ServiceAccount of the worker Pods. Unset: <queue>-workers, made by the operator, without any "
         "right.",
     )
-    termination_grace_period_seconds: int = Field(
-        60, ge=1, le=86400, description="Time that running jobs get to end when a Pod is stopped."
+    termination_grace_period_seconds: int | None = Field(
+        None,
+        ge=1,
+        le=MOST_GRACE,
+        description="Time that a Pod which is stopped gets to end. Unset: what timeoutSeconds asked for, and 60 at "
+        "least, when the workers were rendered last; a change of timeoutSeconds alone restarts nobody.",
     )
     pod_template: PodTemplate | None = Field(
         None,

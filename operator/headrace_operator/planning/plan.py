@@ -59,7 +59,7 @@ def plan(observed: Observed) -> Plan:
         unscaled=not_scaled(observed) or hampered(observed),
         limited=scaling_limit(observed),
         led=led,
-        advice=grace_advice(observed.queue.spec),
+        advice=grace_advice(observed),
         look_ms=min(looks, default=None),
     )
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from headrace_operator import grace
 from headrace_operator.api.names import RENDERED, SCALER, workers_name
-from headrace_operator.api.queue_spec import QueueSpec
 from headrace_operator.api.workers_spec import Workers
 from headrace_operator.companions import claim, render_companions
 from headrace_operator.observed import Case, Observed, WorkersObject, ownership
 from headrace_operator.planning.drift import rendered_from, to_apply
 from headrace_operator.pod_template import TemplateRefused
 from headrace_operator.reasons import Finding, Reason, normal
-from headrace_operator.render import WIND_DOWN_SECONDS, render_deployment
+from headrace_operator.render import render_deployment
 from headrace_operator.scaling.policy import Limit
 from headrace_operator.steps import (
     ApplyObject,
@@ -79,11 +79,17 @@ def not_scaled(seen: Observed) -> Finding | None:
             f"Deployment {spec.scale_target}, which spec.workers.scaleTargetRef names, does not exist; create it, or "
             "correct the name",
         )
+    if found.other_queue:
+        return Finding(
+            Reason.SCALE_TARGET_TAKEN,
+            f"Deployment {found.name} is scaled by Queue {found.other_queue}, so its replicas are not touched; name "
+            "another one in spec.workers.scaleTargetRef, or set spec.scaling.mode to Disabled",
+        )
     if found.autoscalers:
         return Finding(
             Reason.CONFLICTING_AUTOSCALER,
             f"Deployment {found.name} is scaled by the HorizontalPodAutoscaler {', '.join(found.autoscalers)} as well, "
-            "so its replicas are not touched; delete that one (or its ScaledObject), or set spec.scaling.mode to "
+            "so its replicas are not touched; delete that one, or what it is made for, or set spec.scaling.mode to "
             "Disabled",
         )
     return None
@@ -142,22 +148,31 @@ def idle_drain(case: Case, draining: Finding | None) -> Finding | None:
     return Finding(Reason.NO_WORKERS, f"{draining.message}; no worker runs, as spec.scaling says: {how}")
 
 
-def grace_advice(spec: QueueSpec | None) -> Finding | None:
-    """Say that jobs may take longer than a worker that is stopped gives them; None if they may not.
-
-    The grace is fixed in the pod template: a change of the time-out alone must not restart workers.
-    """
-    workers = None if spec is None else spec.made_workers
-    if spec is None or workers is None:
+def grace_advice(seen: Observed) -> Finding | None:
+    """Say that jobs may take longer than a worker that is stopped gives them; None if they may not."""
+    spec, found = seen.queue.spec, seen.scaled
+    if spec is None or spec.workers is None:
         return None
-    given = max(0, workers.termination_grace_period_seconds - WIND_DOWN_SECONDS)
-    if spec.timeout_seconds <= given:
+    body, longest, made = None if found is None else found.body, spec.timeout_seconds, spec.made_workers
+    if made is not None:
+        given, wanted = grace.in_force(made, longest, body), grace.needed(longest)
+        how = f"set spec.workers.terminationGracePeriodSeconds to {wanted}, which restarts the workers"
+        if made.termination_grace_period_seconds is None:
+            how = f"workers get {wanted} s from their next rollout on; to have that now, {how}"
+    elif body is not None:
+        given, wanted = grace.of_template(body), grace.needed(longest)
+        how = (
+            f"set terminationGracePeriodSeconds of Deployment {spec.scale_target} to {wanted}, and "
+            f"HEADRACE_GRACE_SECONDS of its workers to {wanted - grace.WIND_DOWN_SECONDS}"
+        )
+    else:
+        return None
+    if given >= wanted:
         return None
     return Finding(
         Reason.GRACE_TOO_SHORT,
-        f"a job may run for {spec.timeout_seconds} s (spec.timeoutSeconds), and a worker that is stopped gives it "
-        f"{given} s; a longer one is handed back and runs again. Set spec.workers.terminationGracePeriodSeconds to "
-        f"{spec.timeout_seconds + WIND_DOWN_SECONDS}, which restarts the workers",
+        f"a job may run for {longest} s (spec.timeoutSeconds), and a worker that is stopped gives it "
+        f"{max(0, given - grace.WIND_DOWN_SECONDS)} s; a longer one is handed back and runs again: {how}",
     )
 
 

@@ -79,6 +79,12 @@ def let_go(url: str, queue: str, *names: str) -> None:
             connection.set(f"gate:{queue}:{name}", "open")
 
 
+def starts(url: str, queue: str) -> int:
+    """How many runs of jobs of types ``held`` and ``nap`` have begun, whatever became of them."""
+    with redis.Redis.from_url(url) as connection:
+        return int(connection.get(f"starts:{queue}") or 0)
+
+
 def runs(url: str, queue: str) -> dict[str, int]:
     """How often each job was run by the workers of the tests, by ``id@vN``."""
     with redis.Redis.from_url(url, decode_responses=True) as connection:

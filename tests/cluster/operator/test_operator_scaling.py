@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 
 import pytest
@@ -68,44 +69,82 @@ class Fleet:
         return [event["message"] for event in found if event["reason"] == reason]
 
 
+class Stream:
+    """Jobs of a third of a second, four in each second, for as long as the block lasts: two slots are busy."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._send)
+        self.sent = 0
+
+    def names(self) -> list[str]:
+        return [f"nap-{number}" for number in range(self.sent)]
+
+    def _send(self) -> None:
+        with SyncProducer(self._fleet.url) as producer:
+            while not self._ended.wait(0.25):
+                producer.enqueue_many(self._fleet.queue, [JobSpec("nap", None, id=f"nap-{self.sent}")])
+                self.sent += 1
+
+    def __enter__(self) -> Stream:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+
 @pytest.fixture
 def fleet(cluster: LocalCluster, queues: Queues, redis: RedisServer) -> Fleet:
     return Fleet(cluster, queues, redis)
 
 
-@pytest.mark.timeout(400)
-def test_O18_O20_QG6_QG7_from_zero_to_three_and_back_without_breaking_a_job_off(queues: Queues, fleet: Fleet) -> None:
-    scaling = {"maxReplicas": 3, "targetWaitSeconds": 1, "idleSeconds": 2}
+@pytest.mark.timeout(500)
+def test_O18_O20_QG6_QG7_from_zero_to_eight_and_back_under_load_without_breaking_a_job_off(
+    queues: Queues, fleet: Fleet
+) -> None:
+    scaling = {"maxReplicas": 8, "targetWaitSeconds": 1, "idleSeconds": 2}
     queues.apply("mail", workers=workers(concurrency=2), scaling=scaling, timeoutSeconds=600)
     queues.wait("mail")
     fleet.wait_replicas(0)
     assert fleet.pods() == {}
     assert queues.wait("mail", "WorkersAvailable")["reason"] == "ScaledToZero"
 
-    fleet.put(*(f"held-{n}" for n in range(6)), kind="held")
-    fleet.wait_replicas(3)
+    held = [f"held-{n}" for n in range(16)]
+    fleet.put(*held, kind="held")
+    fleet.wait_replicas(8)
     fleet.wait(lambda: any("mail-workers: 0 -> " in message for message in fleet.messages()), "its Event")
     queues.wait("mail", "ScalingLimited", "True", "MaxReplicas")
     fleet.wait(lambda: queues.status("mail").get("lastScaleTime"), "its time")
-    fleet.wait(lambda: sorted(fleet.holders().values()) == [2, 2, 2], "two jobs in each Pod", 90)
+    fleet.wait(lambda: sorted(fleet.holders().values()) == [2] * 8, "two jobs in each Pod", 120)
 
-    # One of them goes on for as long as it likes: its worker is the last one, whatever the others do.
-    fleet_before = fleet.holders()
-    jobs.let_go(fleet.url, fleet.queue, *(f"held-{n}" for n in range(1, 6)))
-    fleet.wait(lambda: len(fleet.runs()) == 5, "five jobs done")
+    # Fewer are needed, and jobs are run all the time: which Pods take them is nobody's choice.
+    before = fleet.holders()
+    jobs.let_go(fleet.url, fleet.queue, *held[1:])
+    with Stream(fleet) as stream:
+        fleet.wait_replicas(2, 250)
+        fleet.wait(lambda: len(fleet.pods()) == 2, "two Pods")
+    # One job goes on for as long as it likes: its worker is the last one, whatever the others do.
+    fleet.wait(lambda: len(fleet.runs()) == 15 + stream.sent, "all jobs but one done")
     fleet.wait_replicas(1, 200)
-    fleet.wait(lambda: [pod for pod, held in fleet.holders().items() if held], "who holds the last one")
+    fleet.wait(lambda: [pod for pod, jobs_held in fleet.holders().items() if jobs_held], "who holds the last one")
     (survivor,) = fleet.pods()
-    assert {pod for pod, held in fleet.holders().items() if held} == {survivor}
-    assert survivor in fleet_before
-    jobs.let_go(fleet.url, fleet.queue, "held-0")
+    assert {pod for pod, jobs_held in fleet.holders().items() if jobs_held} == {survivor}
+    assert survivor in before
+    jobs.let_go(fleet.url, fleet.queue, held[0])
     fleet.wait_replicas(0, 200)
     # Until it has ended, the last worker may well take a job.
     fleet.wait(lambda: fleet.cluster.objects("v1", "Pod", queues.namespace) == [], "no Pod left")
-    assert fleet.runs() == {f"held-{n}@v1": 1 for n in range(6)}
+    # Every job ran once, none was begun a second time, no lease ended, and nothing is left.
+    assert set(fleet.runs().values()) == {1}
+    assert set(fleet.runs()) == {f"{name}@v1" for name in (*held, *stream.names())}
+    assert jobs.starts(fleet.url, fleet.queue) == 16 + stream.sent
     refs = jobs.known_topology(fleet.url, fleet.queue).refs(1)
     surveys = jobs.on_store(fleet.url, lambda store: store.survey(refs))
     assert sum(survey.growth.expired for survey in surveys) == 0
+    assert [survey.counts.nonempty() for survey in surveys] == [{}] * len(surveys)
 
     # Asleep: the next job is heard of at once, not at the sweep.
     fleet.put("again")
@@ -193,6 +232,34 @@ def test_a_deployment_of_the_user_is_scaled_by_what_its_workers_say(queues: Queu
     queues.wait("mail", "ScalingActive", "True")
     jobs.let_go(fleet.url, fleet.queue, *(f"held-{n}" for n in range(8)))
     fleet.wait(lambda: len(fleet.runs()) == 8, "all jobs", 90)
+
+
+def test_O28_of_two_queues_that_name_one_deployment_the_second_reports_it_and_follows_when_it_is_free(
+    queues: Queues, fleet: Fleet
+) -> None:
+    fleet.deployment = "theirs"
+    labels = {"app": "theirs"}
+    pod = {"terminationGracePeriodSeconds": 1, "containers": [{"name": "w", "image": "x", "command": ["sleep", "600"]}]}
+    template = {"metadata": {"labels": labels}, "spec": pod}
+    spec = {"replicas": 0, "selector": {"matchLabels": labels}, "template": template}
+    body = {"apiVersion": APPS, "kind": "Deployment", "metadata": {"name": "theirs"}, "spec": spec}
+    fleet.cluster.apply(body, namespace=queues.namespace)
+    target = {"scaleTargetRef": {"name": "theirs"}}
+    queues.apply("mail", workers=target, scaling={"mode": "Manual", "replicas": 1})
+    fleet.wait_replicas(1)
+    fleet.wait(lambda: queues.status("mail").get("scaleTarget") == "theirs", "what it scales")
+    queues.apply("also", workers=target, scaling={"minReplicas": 3})
+    told = queues.wait("also", "ScalingActive", "False", "ScaleTargetTaken")
+    assert "Deployment theirs is scaled by Queue mail" in told["message"]
+    queues.wait("also")
+    fleet.wait(lambda: "ScaleTargetTaken" in queues.events("also"), "its Event")
+    assert fleet.replicas() == 1
+    queues.wait("mail", "ScalingActive", "True")
+    queues.delete("mail")
+    queues.gone("mail")
+    queues.annotate("also", example="look")
+    fleet.wait_replicas(3)
+    queues.wait("also", "ScalingActive", "True")
 
 
 @pytest.mark.timeout(200)

@@ -29,6 +29,11 @@ later_app = App()
 """Knows one type more than `app`: what is deployed when jobs of that type have come too early."""
 
 
+async def started(ctx: Context) -> None:
+    """Note a run that begins, if it ends or not."""
+    await connection().incr(f"starts:{ctx.job.queue}")
+
+
 @later_app.handler("later")
 @later_app.handler("count")
 @app.handler("count")
@@ -44,9 +49,18 @@ async def gated(ctx: Context, payload: object) -> None:
     await count(ctx, payload)
 
 
+@app.handler("nap")
+async def nap(ctx: Context, payload: object) -> None:
+    """Runs for a third of a second."""
+    await started(ctx)
+    await asyncio.sleep(0.35)
+    await count(ctx, payload)
+
+
 @app.handler("held")
 async def held(ctx: Context, payload: object) -> None:
     """Runs until the test lets this very job end."""
+    await started(ctx)
     while not await connection().exists(f"gate:{ctx.job.queue}:{ctx.job.id}"):
         await asyncio.sleep(0.05)
     await count(ctx, payload)

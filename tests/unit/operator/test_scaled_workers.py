@@ -9,9 +9,10 @@ import pytest
 
 from headrace.stores.base import Beat, Store, WorkerEntry
 from headrace_operator import steps
-from headrace_operator.observed import ConnectionProblem, Observed, WorkersObject
+from headrace_operator.observed import ConnectionProblem, Observed, QueueObject, WorkersObject
 from headrace_operator.planning import plan
 from headrace_operator.reasons import Finding, Reason
+from headrace_operator.scale_targets import other_scaler
 from headrace_operator.scaling import Limit
 from headrace_operator.scaling.report import ScalingReport
 from headrace_operator.scaling.target import target_of
@@ -77,6 +78,60 @@ def test_beside_another_autoscaler_replicas_are_not_written(mode: str) -> None:
     off = seen(deployment(autoscalers=("keda-hpa-x",)), scaling={"mode": "Disabled"})
     assert plan(off).steps == ()
     assert condition(off, "ScalingActive") == ("False", "ScalingDisabled")
+
+
+def naming(name: str = "mail", *, created: int = 1, scales: str | None = None, **spec: Any) -> QueueObject:
+    status = known().model_copy(update={"scale_target": scales})
+    metadata = {"name": name, "uid": f"u-{name}", "creationTimestamp": f"2026-01-0{created}T00:00:00Z"}
+    return queue(metadata=metadata, status=status, **{"workers": TARGET, **spec})
+
+
+def test_O28_of_two_queues_that_name_one_deployment_the_second_reports_a_conflict() -> None:
+    there = seen(deployment(other_queue="first"), scaling={"mode": "Manual", "replicas": 4})
+    assert plan(there).steps == ()
+    assert target_of(there, cast(Store, object()), plan(there)) is None
+    assert condition(there, "ScalingActive") == ("False", "ScaleTargetTaken")
+    assert condition(there, "Ready") == ("True", "Ready")
+    status = build_status(there, plan(there))
+    assert "scaled by Queue first" in str(status.condition("ScalingActive"))
+    assert (status.desired_replicas, status.scale_target) == (1, None)
+    alone = seen(deployment())
+    assert build_status(alone, plan(alone)).scale_target == "theirs"
+    missing, off = seen(None), seen(deployment(), scaling={"mode": "Disabled"})
+    assert build_status(missing, plan(missing)).scale_target is None
+    assert build_status(off, plan(off)).scale_target is None
+
+
+def test_O28_who_scales_goes_on_and_else_the_oldest_begins() -> None:
+    body = deployment().body
+    old, young = naming("old", created=1), naming("young", created=2)
+    assert other_scaler(old, body, [old, young]) == ""
+    assert other_scaler(young, body, [old, young]) == "old"
+    scaling = naming("young", created=2, scales="theirs")
+    assert other_scaler(old, body, [old, scaling]) == "young"
+    assert other_scaler(scaling, body, [old, scaling]) == ""
+    both = naming("old", created=1, scales="theirs")
+    assert (other_scaler(both, body, [scaling]), other_scaler(scaling, body, [both])) == ("", "old")
+
+
+def test_O28_a_queue_that_does_not_scale_the_deployment_is_in_nobodys_way() -> None:
+    body, mine = deployment().body, naming("mine", created=5)
+    elsewhere = replace(naming("a"), namespace="other")
+    others = [
+        naming("b", workers={"scaleTargetRef": {"name": "another"}}, scales="theirs"),
+        naming("c", scaling={"mode": "Disabled"}),
+        naming("d", workers={"image": "w", "app": "a:b"}),
+        replace(naming("e"), spec=None),
+        elsewhere,
+    ]
+    assert other_scaler(mine, body, others) == ""
+
+
+def test_O28_the_workers_that_were_made_for_a_queue_are_its_own() -> None:
+    labels = {"app.kubernetes.io/managed-by": "headrace-operator", "headrace.dev/queue": "other"}
+    body = {"metadata": {"name": "other-workers", "labels": labels}}
+    assert other_scaler(naming("mine", scales="other-workers"), body, []) == "other"
+    assert other_scaler(naming("other"), body, []) == ""
 
 
 def report(**told: Any) -> Observed:
@@ -183,17 +238,3 @@ def test_K6_a_drain_without_workers_says_so_only_if_jobs_could_run() -> None:
     off = draining(0, "Disabled", ready=2)
     assert off is not None
     assert off.message.endswith("scale Deployment theirs up")
-
-
-def test_a_grace_below_the_longest_run_is_advised_of_and_changes_nothing() -> None:
-    def advice(seconds: int, workers: dict[str, Any]) -> Finding | None:
-        spec = queue(workers=workers, timeoutSeconds=seconds, status=known())
-        return plan(observed(spec, backend(V1), queue_version(1))).advice
-
-    own = {"image": "w", "app": "a:b", "terminationGracePeriodSeconds": 60}
-    assert advice(55, own) is None
-    found = advice(56, own)
-    assert found is not None
-    assert found.reason is Reason.GRACE_TOO_SHORT
-    assert "Set spec.workers.terminationGracePeriodSeconds to 61" in found.message
-    assert advice(56, TARGET) is None
