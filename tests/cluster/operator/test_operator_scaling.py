@@ -112,7 +112,7 @@ def test_O18_O20_QG6_QG7_from_zero_to_eight_and_back_under_load_without_breaking
     assert fleet.pods() == {}
     assert queues.wait("mail", "WorkersAvailable")["reason"] == "ScaledToZero"
 
-    held = [f"held-{n}" for n in range(16)]
+    held = [f"held-{n}" for n in range(20)]
     fleet.put(*held, kind="held")
     fleet.wait_replicas(8)
     fleet.wait(lambda: any("mail-workers: 0 -> " in message for message in fleet.messages()), "its Event")
@@ -127,7 +127,7 @@ def test_O18_O20_QG6_QG7_from_zero_to_eight_and_back_under_load_without_breaking
         fleet.wait_replicas(2, 250)
         fleet.wait(lambda: len(fleet.pods()) == 2, "two Pods")
     # One job goes on for as long as it likes: its worker is the last one, whatever the others do.
-    fleet.wait(lambda: len(fleet.runs()) == 15 + stream.sent, "all jobs but one done")
+    fleet.wait(lambda: len(fleet.runs()) == 19 + stream.sent, "all jobs but one done")
     fleet.wait_replicas(1, 200)
     fleet.wait(lambda: [pod for pod, jobs_held in fleet.holders().items() if jobs_held], "who holds the last one")
     (survivor,) = fleet.pods()
@@ -140,7 +140,7 @@ def test_O18_O20_QG6_QG7_from_zero_to_eight_and_back_under_load_without_breaking
     # Every job ran once, none was begun a second time, no lease ended, and nothing is left.
     assert set(fleet.runs().values()) == {1}
     assert set(fleet.runs()) == {f"{name}@v1" for name in (*held, *stream.names())}
-    assert jobs.starts(fleet.url, fleet.queue) == 16 + stream.sent
+    assert jobs.starts(fleet.url, fleet.queue) == 20 + stream.sent
     refs = jobs.known_topology(fleet.url, fleet.queue).refs(1)
     surveys = jobs.on_store(fleet.url, lambda store: store.survey(refs))
     assert sum(survey.growth.expired for survey in surveys) == 0
