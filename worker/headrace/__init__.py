@@ -43,6 +43,7 @@ from headrace.retry import RetryFunction, RetryPolicy
 from headrace.settings import QueueSettings, Retention
 from headrace.stores import Store, open_store
 from headrace.sync_producer import SyncProducer
+from headrace.withdrawal import Cancellation
 from headrace.worker import Metrics, Worker, WorkerSettings
 
 __all__ = [
@@ -50,6 +51,7 @@ __all__ = [
     "App",
     "BatchContext",
     "CallNext",
+    "Cancellation",
     "CircuitBreaker",
     "Context",
     "Dead",

@@ -9,17 +9,16 @@ by partition. What it reports was so at one moment, whatever happens beside it.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from headrace.errors import InvalidInput, UnknownQueue
+from headrace.errors import UnknownQueue
 from headrace.lifecycle import finish_promote
+from headrace.pacing import DEFAULT_LOAD, paced
 from headrace.stores.base import Leftover, LeftoverKind, PartitionAudit, PartitionState, Pause, Store
 from headrace.topology import MAX_PARTITIONS, PartitionRef, Topology, check_queue_name
 
-DEFAULT_LOAD = 0.25
 SETTLING_SECONDS = 1.0
 """After so long a state that contradicts the topology is not one that somebody is about to change."""
 OLDER_VERSIONS = 100
@@ -74,7 +73,7 @@ async def audit(
     if topology is None:
         raise UnknownQueue(queue)
     found = QueueAudit(queue)
-    pause = _paced(load)
+    pause = paced(load)
     listed = {ref.label: ref for version in sorted(topology.versions) for ref in topology.refs(version)}
     for ref in listed.values():
         each = await store.audit_partition(ref, repair=repair, pause=pause)
@@ -97,20 +96,6 @@ async def audit(
     for ref in strays.values():
         await _stray(store, topology, found, ref, pause, repair=repair)
     return found
-
-
-def _paced(load: float) -> Pause:
-    """Return a pause after which the store has been kept busy for at most ``load`` of the time since the last one."""
-    if not 0 < load <= 1:
-        raise InvalidInput("load", f"is {load}", "give a share of the time above 0 and at most 1")
-    began = time.monotonic()
-
-    async def pause() -> None:
-        nonlocal began
-        await asyncio.sleep((time.monotonic() - began) * (1 / load - 1))
-        began = time.monotonic()
-
-    return pause
 
 
 def _note(found: QueueAudit, ref: PartitionRef, audit: PartitionAudit) -> None:

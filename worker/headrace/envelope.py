@@ -197,6 +197,12 @@ def record_body(record: bytes) -> bytes:
     return record[_TIMES_SIZE:]
 
 
+def record_type(record: bytes) -> str:
+    """Return the type of the job in a stored record."""
+    size: int = _RECORD.unpack_from(record)[7]
+    return record[_RECORD.size : _RECORD.size + size].decode()
+
+
 def body_priority(body: bytes) -> int:
     """Return the priority lane, 0 to 2, in a body."""
     priority: int = _BODY.unpack_from(body)[4]

@@ -68,6 +68,41 @@ class QueueNotEmpty(HeadraceError):
         self.counts = counts
 
 
+class OwnedByObject(HeadraceError):
+    """A setting of the queue follows its Queue object, from which the operator would set it again; nothing was changed.
+
+    ``owner``: ``namespace/name`` of the object.
+    """
+
+    def __init__(self, queue: str, owner: str, problem: str, remedy: str) -> None:
+        super().__init__(f"queue {queue!r} belongs to the Queue object {owner}, and {problem}; {remedy}")
+        self.queue = queue
+        self.owner = owner
+
+
+class JobRunning(HeadraceError):
+    """The job runs, and is deleted only when it does not; nothing was changed."""
+
+    def __init__(self, queue: str, id: str) -> None:
+        super().__init__(
+            f"queue {queue!r}: job {id} runs; wait until it has ended, or end it: `headrace job cancel {queue} {id}`"
+        )
+        self.queue = queue
+        self.id = id
+
+
+class JobMoving(HeadraceError):
+    """The job is on its way to another version of the queue, and was left alone."""
+
+    def __init__(self, queue: str, id: str) -> None:
+        super().__init__(
+            f"queue {queue!r}: job {id} is on its way to another version, and was left alone; try again. If that "
+            f"lasts, no worker leads the queue: see `headrace leader show {queue}`"
+        )
+        self.queue = queue
+        self.id = id
+
+
 class UnknownVersion(HeadraceError):
     """The version is not (or no longer) part of the queue's topology."""
 

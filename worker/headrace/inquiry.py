@@ -73,7 +73,7 @@ class Inquiry:
         stored = encode_id(check_id(id))
         for _ in range(_ROUNDS):
             topology = await self.topology()
-            for version in _newest_first(topology):
+            for version in newest_first(topology):
                 ref = PartitionRef(self._queue, version, partition_of(id, topology.versions[version].partitions))
                 if (described := await self._store.describe(ref, stored)) is not None:
                     return JobDescription(_live_status(id, ref, described.live), _job(ref, stored, described))
@@ -89,8 +89,8 @@ class Inquiry:
     async def _live(self, topology: Topology, ids: Sequence[str]) -> dict[str, JobStatus]:
         """Return those that are live."""
         found: dict[str, JobStatus] = {}
-        for version in _newest_first(topology):
-            groups = _grouped(topology, version, [id for id in ids if id not in found])
+        for version in newest_first(topology):
+            groups = grouped(topology, version, [id for id in ids if id not in found])
             asking = (self._store.statuses(ref, [encode_id(id) for id in group]) for ref, group in groups)
             for (ref, group), answer in zip(groups, await asyncio.gather(*asking), strict=True):
                 for id, live in zip(group, answer.live, strict=True):
@@ -104,8 +104,8 @@ class Inquiry:
     ) -> dict[str, JobStatus]:
         """Return what became of those of which anything is kept: of an id that was used again, its last end."""
         found: dict[str, JobStatus] = {}
-        for version in _newest_first(topology):
-            for ref, group in _grouped(topology, version, ids):
+        for version in newest_first(topology):
+            for ref, group in grouped(topology, version, ids):
                 by_bounds: dict[tuple[bytes, int], list[str]] = {}
                 for id in group:
                     seen = self._seen.get(id)
@@ -153,20 +153,23 @@ class Inquiry:
         return found
 
 
-def _newest_first(topology: Topology) -> list[int]:
+def newest_first(topology: Topology) -> list[int]:
+    """Return the versions of a queue, the newest first: where a job is looked for, since jobs move to newer ones."""
     return sorted(topology.versions, reverse=True)
 
 
-def _grouped(topology: Topology, version: int, ids: Sequence[str]) -> list[tuple[PartitionRef, list[str]]]:
-    """Group ids by the partition of a version that they belong to, at most MAX_BATCH at a time."""
+def grouped(
+    topology: Topology, version: int, ids: Sequence[str], most: int = MAX_BATCH
+) -> list[tuple[PartitionRef, list[str]]]:
+    """Group ids by the partition of a version that they belong to, at most ``most`` at a time."""
     partitions = topology.versions[version].partitions
     groups: dict[int, list[str]] = {}
     for id in ids:
         groups.setdefault(partition_of(id, partitions), []).append(id)
     return [
-        (PartitionRef(topology.queue, version, partition), group[start : start + MAX_BATCH])
+        (PartitionRef(topology.queue, version, partition), group[start : start + most])
         for partition, group in sorted(groups.items())
-        for start in range(0, len(group), MAX_BATCH)
+        for start in range(0, len(group), most)
     ]
 
 

@@ -121,11 +121,23 @@ async def configure(
 
     Raises UnknownQueue or QueueDeleting.
     """
+    return await change_settings(store, queue, lambda current: settings, owner)
+
+
+async def change_settings(
+    store: Store, queue: str, change: Callable[[Topology], QueueSettings], owner: Mapping[str, str] | None = None
+) -> Topology:
+    """Give the queue the settings that ``change`` makes of its topology, and install them into every partition.
+
+    ``change`` is called again if others write in between, so that no change of theirs is lost. Raises what it raises,
+    UnknownQueue or QueueDeleting.
+    """
     while True:
         current = await store.read_topology(queue)
         if current is None:
             raise UnknownQueue(queue)
-        if current.check_alive().settings == settings and (owner is None or dict(owner) == dict(current.owner)):
+        settings = change(current.check_alive())
+        if current.settings == settings and (owner is None or dict(owner) == dict(current.owner)):
             target = current
         else:
             target = current.configured(settings, owner)

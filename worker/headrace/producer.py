@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing
 from datetime import datetime, timedelta
 from typing import Any
@@ -27,6 +27,7 @@ from headrace.retry import RetryPolicy
 from headrace.stores.base import NewJob, Once, Replicas, Store
 from headrace.topology import check_queue_name
 from headrace.waiting import DEFAULT_TIMEOUT, Pace, Waiter
+from headrace.withdrawal import Cancellation, cancel_jobs
 
 __all__ = ["Enqueued", "JobSpec", "Producer"]
 
@@ -181,6 +182,18 @@ class Producer:
         self._check_open()
         return await Inquiry(self._store, check_queue_name(queue)).look(ids)
 
+    async def cancel(self, queue: str, id: str, *, running: bool = True) -> Cancellation:
+        """Remove a live job for good; where it was, and whether it was cancelled. Its id may be used again at once.
+
+        One that waits never runs. One that runs (if ``running``) loses its lease: whatever comes of the run is refused,
+        and its handler is told to stop when the lease would be renewed, within a third of it. One that has ended stays
+        as it is (``cancelled`` is false, ``state`` says how it ended). The same again is safe after any error. Raises
+        InvalidInput, UnknownQueue, StoreUnavailable or JobMoving.
+        """
+        self._check_open()
+        (cancelled,) = await cancel_jobs(self._store, queue, [id], running=running)
+        return cancelled
+
     async def wait(
         self,
         queue: str,
@@ -201,7 +214,7 @@ class Producer:
 
     async def watch(
         self, queue: str, ids: Iterable[str], *, timeout: float | None = DEFAULT_TIMEOUT
-    ) -> AsyncIterator[JobStatus]:
+    ) -> AsyncGenerator[JobStatus, None]:
         """Yield the status of each job, and each change of it that is seen, until all have ended. Errors as in `wait`.
 
         A job may pass through a state between two looks, which are at most a second apart.

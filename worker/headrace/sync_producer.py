@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine, Generator, Iterable
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, TypeVar
@@ -17,6 +17,7 @@ from headrace.retry import RetryPolicy
 from headrace.stores import open_store
 from headrace.stores.base import Store
 from headrace.waiting import DEFAULT_TIMEOUT
+from headrace.withdrawal import Cancellation
 
 T = TypeVar("T")
 
@@ -85,6 +86,26 @@ class SyncProducer:
     def statuses(self, queue: str, ids: Iterable[str]) -> dict[str, JobStatus]:
         """Return where each of many jobs is; see `Producer.statuses`."""
         return self._run(self._producer.statuses(queue, ids))
+
+    def cancel(self, queue: str, id: str, *, running: bool = True) -> Cancellation:
+        """Remove a live job for good; see `Producer.cancel`."""
+        return self._run(self._producer.cancel(queue, id, running=running))
+
+    def watch(
+        self, queue: str, ids: Iterable[str], *, timeout: float | None = DEFAULT_TIMEOUT
+    ) -> Generator[JobStatus, None, None]:
+        """Yield the status of each job, and each change of it that is seen; see `Producer.watch`."""
+        changes = self._producer.watch(queue, ids, timeout=timeout)
+
+        async def following() -> JobStatus | None:
+            return await anext(changes, None)
+
+        try:
+            while (change := self._run(following())) is not None:
+                yield change
+        finally:
+            if not self._closed:
+                self._run(changes.aclose())
 
     def wait(
         self, queue: str, ids: Iterable[str], *, status: State | None = None, timeout: float | None = DEFAULT_TIMEOUT

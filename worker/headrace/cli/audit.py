@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from headrace.audit import DEFAULT_LOAD, Place, QueueAudit, audit
+from headrace.audit import Place, QueueAudit, audit
 from headrace.cli.output import (
     Exit,
     Format,
@@ -24,6 +24,7 @@ from headrace.cli.output import (
 )
 from headrace.cli.topology import QueueArgument
 from headrace.ids import decode_id
+from headrace.pacing import DEFAULT_LOAD
 from headrace.stores import Store
 
 SHOWN = 1000

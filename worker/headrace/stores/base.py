@@ -58,12 +58,22 @@ from headrace.stores.protocols.sleeping import Glance, Nap, SleepingSteps, Wakes
 from headrace.stores.protocols.statistics import COUNTERS, WORK, Depth, Growth, Statistics, StatisticsSteps, Survey
 from headrace.stores.protocols.topology import Counts, PartitionState, TopologySteps
 from headrace.stores.protocols.waking import Tick, WakingSteps
+from headrace.stores.protocols.withdrawing import (
+    INDEXES,
+    MAX_WITHDRAW,
+    Purged,
+    Sought,
+    Waiting,
+    WithdrawingSteps,
+    Withdrawn,
+)
 from headrace.stores.protocols.working import Claim, Claimed, Failure, Lost, Release, Report, Settled, WorkingSteps
 
 __all__ = [
     "COUNTERS",
     "GRAVE_TTL_MS",
     "HORIZONS",
+    "INDEXES",
     "LANE",
     "MAX_ASIDE",
     "MAX_BATCH",
@@ -74,6 +84,7 @@ __all__ = [
     "MAX_RESULTS_BYTES",
     "MAX_RESULT_BYTES",
     "MAX_UNPARK",
+    "MAX_WITHDRAW",
     "NONCE_TTL_MS",
     "RECHECK_MS",
     "SUSPECT_RECHECK_MS",
@@ -109,11 +120,13 @@ __all__ = [
     "PartitionAudit",
     "PartitionState",
     "Pause",
+    "Purged",
     "Release",
     "Replicas",
     "Report",
     "Schedules",
     "Settled",
+    "Sought",
     "Statistics",
     "Statuses",
     "Store",
@@ -123,7 +136,9 @@ __all__ = [
     "Trimmed",
     "TrimmedParked",
     "Unknown",
+    "Waiting",
     "Wakes",
+    "Withdrawn",
     "WorkerEntry",
     "check_batch",
     "check_limit",
@@ -143,6 +158,7 @@ class Store(
     DeadLetterSteps,
     FinishedSteps,
     InquirySteps,
+    WithdrawingSteps,
     StatisticsSteps,
     WakingSteps,
     RegistrySteps,

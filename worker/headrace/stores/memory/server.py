@@ -24,6 +24,11 @@ class MemoryServer(MemoryAccess):
         """Return none: there is no server."""
         return []
 
+    async def queues(self) -> list[str]:
+        """Return the names of the queues, sorted."""
+        with self._data.lock:
+            return sorted(self._data.topologies)
+
     async def read_marker(self) -> str | None:
         """Return the mark that says which data set this is; None if there is none yet."""
         with self._data.lock:

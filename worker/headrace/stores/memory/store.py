@@ -18,6 +18,7 @@ from headrace.stores.memory.sleeping import MemorySleeping
 from headrace.stores.memory.statistics import MemoryStatistics
 from headrace.stores.memory.topology import MemoryTopology
 from headrace.stores.memory.waking import MemoryWaking
+from headrace.stores.memory.withdrawing import MemoryWithdrawing
 from headrace.stores.memory.working import MemoryWorking
 
 
@@ -32,6 +33,7 @@ class MemoryStore(
     MemoryDeadLetters,
     MemoryFinished,
     MemoryInquiry,
+    MemoryWithdrawing,
     MemoryStatistics,
     MemoryWaking,
     MemoryRegistry,

@@ -28,6 +28,13 @@ class ServerSteps(Protocol):
         """
         ...
 
+    async def queues(self) -> list[str]:
+        """Return the names of the queues that have a topology, sorted.
+
+        One whose writer died in the moment after its first topology is missing until the next one is written.
+        """
+        ...
+
     async def read_marker(self) -> str | None:
         """Return the mark that says which data set this is; None on an empty or flushed server."""
         ...

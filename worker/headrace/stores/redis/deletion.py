@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
+from headrace.errors import StoreUnavailable
 from headrace.stores.bounds import GRAVE_TTL_MS
 from headrace.stores.redis.access import RedisAccess
 from headrace.stores.redis.scripts import script
@@ -19,7 +22,11 @@ class RedisDeletion(RedisAccess):
         """Delete a topology and the queue's other keys, and leave its grave."""
         keys = self._keys.of_queue_script("bury_queue", topology.queue)
         args = (topology.epoch, topology.grave.to_json(), GRAVE_TTL_MS)
-        return bool(await self._client.run(script("bury_queue"), keys, args))
+        buried = await self._client.run(script("bury_queue"), keys, args)
+        if buried:
+            with suppress(StoreUnavailable):  # then it is listed, and unknown to whoever asks for it
+                await self._client.command("ZREM", self._keys.queues, topology.queue)
+        return bool(buried)
 
     async def read_grave(self, queue: str) -> Grave | None:
         """Return what is left of a deleted queue."""

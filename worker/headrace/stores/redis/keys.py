@@ -97,6 +97,11 @@ SCRIPT_KEYS: Final[dict[str, tuple[str, ...]]] = {
     "repair_list": (
         "meta", "r0", "r1", "r2", "suspects", "alone", "scheduled", "retry", "leased", "jobs", "park", "moving",
     ),
+    "withdraw": (
+        "meta", "r0", "r1", "r2", "suspects", "alone", "scheduled", "retry", "park", "leased", "lease", "jobs", "mut",
+        "moving",
+    ),
+    "purge": ("meta", "r0", "r1", "r2", "suspects", "alone", "scheduled", "retry", "park", "jobs", "mut"),
     "sleep": ("meta", "r0", "r1", "r2", "suspects", "alone", "scheduled", "retry", "leased", "moving", "arrived"),
 }  # fmt: skip
 """Partition keys of each script, in the order of its KEYS."""
@@ -115,6 +120,8 @@ HINT_KEYS: Final[dict[str, tuple[str, ...]]] = {
     "trim_parked": ("parked",),
     "bury_waiting": ("parked",),
     "set_aside": ("parked",),
+    "withdraw": ("hot", "due", "parked"),
+    "purge": ("parked",),
     "remove": ("hot", "due", "parked"),
     **dict.fromkeys(HINTED, ("hot", "due")),
 }
@@ -147,18 +154,27 @@ QUEUE_SCRIPT_KEYS: Final[dict[str, tuple[str, ...]]] = {
 }
 
 
+CACHED: Final = 4096
+"""Partitions whose keys are remembered, a few kilobytes each: all of four versions of the largest size."""
+
+
 class Keys:
-    """Builds key names under one prefix, and remembers those of each partition and script."""
+    """Builds key names under one prefix, and remembers those of the scripts of CACHED partitions."""
 
     def __init__(self, prefix: str, *, hinted: bool = True) -> None:
         self._prefix = prefix
         self._hinted = hinted
-        self._cache: dict[tuple[str, PartitionRef], tuple[bytes, ...]] = {}
+        self._cache: dict[PartitionRef, dict[str, tuple[bytes, ...]]] = {}
 
     @property
     def marker(self) -> bytes:
         """The key that tells one data set from another."""
         return f"{{{self._prefix}}}:marker".encode()
+
+    @property
+    def queues(self) -> bytes:
+        """The zset of the names of all queues that have a topology."""
+        return f"{{{self._prefix}}}:queues".encode()
 
     @property
     def wakes(self) -> bytes:
@@ -194,13 +210,16 @@ class Keys:
 
     def of_script(self, script: str, ref: PartitionRef) -> tuple[bytes, ...]:
         """Return the KEYS of a partition script."""
-        keys = self._cache.get((script, ref))
+        of_partition = self._cache.get(ref)
+        if of_partition is None:
+            while len(self._cache) >= CACHED:  # versions come and go: the one that was used first is forgotten
+                del self._cache[next(iter(self._cache))]
+            of_partition = self._cache[ref] = {}
+        keys = of_partition.get(script)
         if keys is None:
             own = tuple(self.partition(ref, name) for name in SCRIPT_KEYS[script])
             hints = tuple(self._named(ref.queue, name) for name in HINT_KEYS.get(script, ())) if self._hinted else ()
-            if len(self._cache) > 65_536:  # versions come and go
-                self._cache.clear()
-            keys = self._cache[script, ref] = own + hints
+            keys = of_partition[script] = own + hints
         return keys
 
     def _named(self, queue: str, name: str) -> bytes:

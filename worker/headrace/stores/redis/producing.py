@@ -59,5 +59,7 @@ class RedisProducing(RedisAccess):
         marked = (topology.to_json(), topology.incarnation)
         found = [bool(known) for known in await self._run("probe", ref, *marked, packed)]
         if any(known and nonce for known, (_, nonce) in zip(found, jobs, strict=True)):
-            await self._wake(ref.queue)  # the reply that would have asked for it was lost
+            # The reply that would have asked for both was lost.
+            await self._hint(ref, ready=1)
+            await self._wake(ref.queue)
         return found

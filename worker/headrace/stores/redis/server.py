@@ -26,6 +26,10 @@ class RedisServer(RedisAccess):
         """Return what each server says of itself; of a Cluster, each master."""
         return await self._client.facts()
 
+    async def queues(self) -> list[str]:
+        """Return the names of the queues, sorted."""
+        return sorted(name.decode() for name in await self._client.command("ZRANGE", self._keys.queues, 0, -1))
+
     async def read_marker(self) -> str | None:
         """Return the mark that says which data set this is; None on an empty or flushed server."""
         stored = await self._client.command("GET", self._keys.marker)

@@ -18,6 +18,7 @@ from headrace.stores.redis.sleeping import RedisSleeping
 from headrace.stores.redis.statistics import RedisStatistics
 from headrace.stores.redis.topology import RedisTopology
 from headrace.stores.redis.waking import RedisWaking
+from headrace.stores.redis.withdrawing import RedisWithdrawing
 from headrace.stores.redis.working import RedisWorking
 
 
@@ -32,6 +33,7 @@ class RedisStore(
     RedisDeadLetters,
     RedisFinished,
     RedisInquiry,
+    RedisWithdrawing,
     RedisStatistics,
     RedisWaking,
     RedisRegistry,

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Final
 
+from headrace.errors import StoreUnavailable
 from headrace.redis.client import Argument
 from headrace.settings import PartitionLimits
 from headrace.stores.bounds import TOMBSTONE_TTL_MS
@@ -50,7 +52,11 @@ class RedisTopology(RedisAccess):
     async def write_topology(self, expected_epoch: int, topology: Topology) -> bool:
         """Store ``topology`` if the stored one has ``expected_epoch`` (0: there is none); False if it has not."""
         keys = self._keys.of_queue_script("write_topology", topology.queue)
-        return bool(await self._client.run(script("write_topology"), keys, (expected_epoch, topology.to_json())))
+        written = await self._client.run(script("write_topology"), keys, (expected_epoch, topology.to_json()))
+        if written:
+            with suppress(StoreUnavailable):  # the next write names it
+                await self._client.command("ZADD", self._keys.queues, 0, topology.queue)
+        return bool(written)
 
     async def install(self, ref: PartitionRef, topology: Topology, partitions: int) -> PartitionState:
         """INSTALL: prepare a partition for ``topology``, which is about to be written. Returns the state before."""

@@ -15,6 +15,7 @@ from headrace.stores.memory.partition.producing import ProducingRules
 from headrace.stores.memory.partition.settling import SettlingRules
 from headrace.stores.memory.partition.sleeping import SleepingRules
 from headrace.stores.memory.partition.topology import TopologyRules
+from headrace.stores.memory.partition.withdrawing import WithdrawingRules
 
 
 class Partition(
@@ -26,6 +27,7 @@ class Partition(
     ParkingRules,
     MovingRules,
     SleepingRules,
+    WithdrawingRules,
     InquiryRules,
     AuditingRules,
 ):

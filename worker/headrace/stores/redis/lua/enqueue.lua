@@ -6,7 +6,8 @@
 --       4 msgpack [key, when, body, ...]; when: 0 now, > 0 at that ms, < 0 after that many ms; at most 1,000 jobs,
 --       5 queue, 6 incarnation of the queue that the caller knows
 --       perhaps 7 a series, 8 the number of this call in it: nothing is changed if it is not above the highest applied
--- Returns {'ok', existing (indexes from 0), became ready where nothing was (0/1), earliest waiting ms or -1,
+-- Returns {'ok', existing (indexes from 0), became ready where nothing was, or may have at an earlier try (0/1),
+--          earliest waiting ms or -1,
 --          the partition was asleep, or may have been at the first of several tries (0/1)}
 --         {'full', jobs, limit} or {'held'}: refused by the queue's settings, nothing was changed
 --         {'moved', absent | D | C | T | resized, successor topology or ''}: nothing was changed; resized: it is another
@@ -27,8 +28,9 @@ if meta[1] ~= 'A' then return {'moved', meta[1], meta[5] or ''} end
 if meta[2] ~= ARGV[2] or age ~= 0 then return {'moved', 'resized', ''} end
 if redis.call('ZSCORE', SEEN, NONCE) then
   redis.call('PEXPIRE', SEEN, 10000) -- a write, also when memory is full: a wait for replicas is for the first try, too
-  -- Perhaps nobody got the reply that said whether it was asleep. In the standalone form it has been told.
-  return {'ok', {}, 0, -1, 1}
+  -- Perhaps nobody got the reply that asked for hints and said whether it was asleep. A hint too many costs one claim, which
+  -- also finds out when the next job is due. In the standalone form the first try has done all of it.
+  return {'ok', {}, 1, -1, 1}
 end
 
 local batch = cmsgpack.unpack(ARGV[4])

@@ -1,0 +1,69 @@
+-- WITHDRAW: live jobs that nobody wants any more are removed, wherever they wait.
+--
+-- KEYS  1 meta hash, 2-4 ready lists of lanes 0-2, 5 suspects list, 6 alone list, 7 scheduled zset, 8 retry zset,
+--       9 park zset, 10 leased zset, 11 lease hash, 12 jobs hash, 13 mut hash, 14 moving hash
+--       standalone form also: 15 hot zset, 16 due zset, 17 parked zset of the queue
+-- ARGV  1 label "version:partition", 2 leased ones too (0/1), 3... stored ids, at most 100
+-- Returns {[where each was, '' for none that is live, 'running' or 'moving' for one that was left alone],
+--          jobs are parked (0/1), jobs that a limit held back are ready (0/1)}
+-- Cost  O(log n) for each job, O(ready jobs) for a ready one, which is looked for in its list.
+--       Called to cancel and delete jobs.
+local META, R0, R1, R2, SUSPECTS, ALONE, SCHEDULED, RETRY = unpack(KEYS, 1, 8)
+local PARK, LEASED, LEASE, JOBS, MUT, MOVING = unpack(KEYS, 9, 14)
+local HOT, DUE, PARKED = KEYS[15], KEYS[16], KEYS[17]
+local LABEL = ARGV[1]
+--@include clock
+--@include hints
+--@include reopen
+--@include live
+
+local function unlist(id)
+  for lane, list in pairs({['0'] = R0, ['1'] = R1, ['2'] = R2}) do
+    if redis.call('LREM', list, 1, id) == 1 then return true end
+    for _, suspected in ipairs({SUSPECTS, ALONE}) do
+      if redis.call('LREM', suspected, 1, lane .. id) == 1 then return true end
+    end
+  end
+  return false
+end
+
+local function unindex(id, state)
+  local removed = 0
+  if state == 'ready' then return unlist(id) and 1 or 0 end
+  for lane = 0, 2 do
+    local key = lane .. id
+    if state == 'scheduled' then removed = removed + redis.call('ZREM', SCHEDULED, key)
+    elseif state == 'retry' then removed = removed + redis.call('ZREM', RETRY, key)
+    elseif state == 'leased' then removed = removed + redis.call('ZREM', LEASED, key)
+    else
+      local record = redis.call('HGET', JOBS, id)
+      local kind = string.sub(record, 27, 26 + string.byte(record, 26))
+      removed = removed + redis.call('ZREM', PARK, kind .. '\0' .. key)
+    end
+  end
+  if state == 'leased' then redis.call('HDEL', LEASE, id) end
+  return removed
+end
+
+local places, freed, unlisted = {}, 0, 0
+for n = 3, #ARGV do
+  local id = ARGV[n]
+  local found = live(id)
+  local state = found and found[1] or ''
+  if state ~= '' and redis.call('HEXISTS', MOVING, id) == 1 then
+    state = 'moving'
+  elseif state == 'leased' and ARGV[2] ~= '1' then
+    state = 'running'
+  elseif state ~= '' then
+    local removed = unindex(id, state)
+    if state == 'leased' then freed = freed + removed end
+    if state == 'ready' then unlisted = unlisted + removed end
+    redis.call('HDEL', JOBS, id)
+    redis.call('HDEL', MUT, id)
+  end
+  places[#places + 1] = state
+end
+if unlisted > 0 then redis.call('HINCRBY', META, 'shifts', 1) end -- see lib/anchors.lua
+local left = redis.call('EXISTS', PARK)
+if PARKED and left == 0 then redis.call('ZREM', PARKED, LABEL) end
+return {places, left, reopen(freed)}

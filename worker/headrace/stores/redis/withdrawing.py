@@ -1,0 +1,36 @@
+"""Taking jobs out of a queue that nobody wants any more, on Redis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, get_args
+
+from headrace.stores.protocols.withdrawing import PURGE_WINDOW, Index, Purged, Sought, Withdrawn, check_withdraw
+from headrace.stores.redis.access import RedisAccess
+from headrace.topology import PartitionRef
+
+_NUMBERS: Final[dict[Index, int]] = {name: number for number, name in enumerate(get_args(Index), 1)}
+
+
+class RedisWithdrawing(RedisAccess):
+    """Implements `headrace.stores.protocols.withdrawing.WithdrawingSteps`."""
+
+    async def withdraw(self, ref: PartitionRef, ids: Sequence[bytes], *, running: bool) -> list[Withdrawn]:
+        """Remove live jobs by their stored ids, wherever they wait; where each one was."""
+        check_withdraw(ids)
+        places, parked, ready = await self._run("withdraw", ref, ref.label, int(running), *ids)
+        if self._hints is not None and not parked and b"parked" in places:
+            await self._hints.unparked(ref)
+        await self._hint(ref, ready=ready)
+        return [place.decode() for place in places]
+
+    async def purge(
+        self, ref: PartitionRef, index: Index, sought: Sought, passed: int, *, remove: bool = True
+    ) -> Purged:
+        """Look at the next jobs of one index, from its end, and remove those that match."""
+        of_any_type, kind = int(sought.type is None), sought.type or ""
+        asked = (_NUMBERS[index], passed, PURGE_WINDOW, sought.created_before, of_any_type, kind, int(remove))
+        seen, matching, parked = await self._run("purge", ref, ref.label, *asked)
+        if self._hints is not None and index == "park" and matching and not parked:
+            await self._hints.unparked(ref)
+        return Purged(seen, matching, seen == 0)
