@@ -11,7 +11,7 @@ from headrace.lifecycle import complete, configure, promote
 from headrace.migration import move_jobs
 from headrace.settings import QueueSettings, Retention
 from headrace.statistics import summarise
-from headrace.stores.base import Fence, Moved, ParkedLimits, Settled, Store, Success, TrimmedParked, Unknown
+from headrace.stores.base import Fence, Moved, ParkedLimits, Settled, Sought, Store, Success, TrimmedParked, Unknown
 from headrace.stores.redis.keys import Keys
 from headrace.topology import PartitionRef, Topology
 from tests.conformance.actors import LOOKS, Gate
@@ -105,6 +105,9 @@ async def life_of_jobs(store: Store, at: PartitionRef) -> None:
     assert sorted(ran) == sorted(f"{name}-{at.partition}" for name in ("failed", "released", "parked", "lost", "later"))
     assert await store.ack(at, [Settled(key("done"), b"nobody:1")]) == [0]
     assert await sizes(store, at) == {}
+    await enqueue(store, f"unwanted-{at.partition}", f"spam-{at.partition}", at=at, partitions=PARTITIONS)
+    assert await store.withdraw(at, [key(f"unwanted-{at.partition}")[1:]], running=False) == ["ready"]
+    assert (await store.purge(at, "r1", Sought(1 << 50), 0)).matching == 1
     assert (await store.sleep(at, 0)).asleep
     await enqueue(store, f"woken-{at.partition}", at=at, partitions=PARTITIONS)
     assert await store.ack(at, settled(await worker.claim(at=at))) == []

@@ -23,7 +23,7 @@ def at_a_terminal(arguments: tuple[str, ...], prompt: str, answer: str) -> tuple
         start_new_session=True,
     ) as process:
         os.close(terminal)
-        shown, ends, typed = "", time.monotonic() + 30, False
+        shown, ends, typed = "", time.monotonic() + 90, False
         while time.monotonic() < ends:
             if select.select([controller], [], [], 0.1)[0]:
                 try:

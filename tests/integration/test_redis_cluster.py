@@ -8,10 +8,12 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from headrace import App, Producer, Worker, WorkerSettings, lifecycle
+from headrace.envelope import encode_body
 from headrace.errors import HeadraceError
 from headrace.producer import JobSpec
 from headrace.stores import open_store
-from headrace.stores.base import Store
+from headrace.stores.base import NewJob, Settled, Store
+from headrace.stores.redis import RedisStore
 from headrace.stores.redis.keys import Keys
 from headrace.topology import PartitionRef
 from tests.cluster.guard import Guard
@@ -114,6 +116,34 @@ async def test_a_job_whose_hint_was_lost_is_found(store: Store, servers: RedisCl
         servers.node(keys.queue(QUEUE, name)).delete(keys.queue(QUEUE, name))
     ran: list[str] = []
     await work_until(store, 1, ran, recording(ran))
+
+
+async def test_a_hint_that_the_first_try_lost_is_given_by_the_second(store: Store) -> None:
+    """A producer that got no reply sends the step again, or probes: the job must not wait for the workers' sweep."""
+    assert isinstance(store, RedisStore)
+    await lifecycle.promote(store, QUEUE, 1, 1)
+    at, hints = PartitionRef(QUEUE, 1, 0), store._hints
+    job = NewJob(b"1job", 0, encode_body("note", None))
+
+    async def lost(nonce: bytes, job: NewJob) -> None:
+        store._hints = None  # the script is applied, and its reply lost with the producer's connection
+        await store.enqueue(at, 1, nonce, [job])
+        store._hints = hints
+        assert await store.wait_hint([QUEUE], 0.01) is None
+
+    await lost(b"first", job)
+    await store.enqueue(at, 1, b"first", [job])
+    assert await store.wait_hint([QUEUE], 10) == at
+    claim = await store.claim(at, "w", 1, 10, 60_000)
+    await store.ack(at, [Settled(each.key, claim.token) for each in claim.jobs])
+    while await store.wait_hint([QUEUE], 0.01):
+        pass
+    await lost(b"second", job)
+    topology = await lifecycle.promote(store, QUEUE, 2, 1)
+    while await store.wait_hint([QUEUE], 0.01):
+        pass
+    assert await store.probe(at, topology, [(b"1job", b"second")]) == [True]
+    assert await store.wait_hint([QUEUE], 10) == at
 
 
 async def test_a_plain_url_to_a_cluster_node_says_what_to_use(servers: RedisClusterServers, prefix: str) -> None:

@@ -8,7 +8,7 @@ import re
 import pytest
 from redis.crc import key_slot
 
-from headrace.stores.redis.keys import HINT_KEYS, PARTITION_KEYS, QUEUE_SCRIPT_KEYS, SCRIPT_KEYS, WAKES, Keys
+from headrace.stores.redis.keys import CACHED, HINT_KEYS, PARTITION_KEYS, QUEUE_SCRIPT_KEYS, SCRIPT_KEYS, WAKES, Keys
 from headrace.stores.redis.scripts import script
 from headrace.topology import PartitionRef
 
@@ -22,6 +22,16 @@ MAP_LOOP = re.compile(r"for \w+, (\w+) in pairs\(\{\['0'\] = (\w+), \['1'\] = (\
 SEVERAL_KEYS = {"EXISTS", "UNLINK"}
 NO_KEYS = {"TIME"}
 PAGED = ("audit_",)
+
+
+def test_key_names_are_remembered_of_a_bounded_number_of_partitions() -> None:
+    keys = Keys("p")
+    for partition in range(CACHED + 10):
+        ref = PartitionRef("emails", 1, partition)
+        assert keys.of_script("ack", ref)[0] == keys.partition(ref, "meta")
+        assert keys.of_script("ack", ref) is keys.of_script("ack", ref)
+    assert len(keys._cache) == CACHED
+    assert keys.of_script("ack", PartitionRef("emails", 1, 0))[0] == b"{p:emails:1:0}:meta"
 
 
 def code_of(name: str) -> str:

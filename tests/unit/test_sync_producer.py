@@ -6,7 +6,18 @@ import asyncio
 
 import pytest
 
-from headrace import App, Context, QueueSettings, Retention, SyncProducer, WaitTimeout, Worker, WorkerSettings
+from headrace import (
+    App,
+    Cancellation,
+    Context,
+    HeadraceError,
+    QueueSettings,
+    Retention,
+    SyncProducer,
+    WaitTimeout,
+    Worker,
+    WorkerSettings,
+)
 from headrace.lifecycle import promote
 from headrace.stores.memory import MemoryStore
 
@@ -34,7 +45,27 @@ def test_M15_results_are_waited_for_without_an_event_loop() -> None:
         asyncio.run(work())
         assert producer.result("sums", "a") == 3
         assert producer.wait("sums", ["a"])["a"].ended
+        assert [(each.id, each.state) for each in producer.watch("sums", ["a"])] == [("a", "succeeded")]
         assert producer.statuses("sums", ["b"])["b"].state == "unknown"
         producer.enqueue("sums", "add", [], id="c")
         with pytest.raises(WaitTimeout):
             producer.wait("sums", ["c"], timeout=0)
+
+
+def test_M15_changes_are_watched_without_an_event_loop_and_jobs_cancelled() -> None:
+    store = MemoryStore()
+    asyncio.run(promote(store, "sums", 1, 2, settings=QueueSettings(retention=Retention())))
+    with SyncProducer(store.clone()) as producer:
+        producer.enqueue("sums", "add", [1], id="a", delay=3600)
+        changes = producer.watch("sums", ["a"], timeout=30)
+        assert next(changes).state == "scheduled"
+        assert producer.cancel("sums", "a") == Cancellation("a", "scheduled", True)
+        assert [each.state for each in changes] == ["unknown"]
+        producer.enqueue("sums", "add", [1], id="b")
+        left = producer.watch("sums", ["b"], timeout=30)
+        assert next(left).state == "ready"
+        left.close()
+        unfinished = producer.watch("sums", ["b"], timeout=30)
+        next(unfinished)
+    with pytest.raises(HeadraceError, match="closed"):
+        next(unfinished)

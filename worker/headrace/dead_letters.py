@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from headrace.envelope import decode_record
 from headrace.errors import UnknownQueue
-from headrace.ids import decode_id
+from headrace.ids import check_id, decode_id, encode_id, partition_of
 from headrace.job import Job
 from headrace.producer import Producer
 from headrace.stores.base import MAX_BATCH, DeadLetter, Store
@@ -77,6 +77,23 @@ async def retry_dead(producer: Producer, store: Store, dead: DeadJob) -> bool | 
         return False
     await store.remove_dead(dead.ref, [dead.letter.letter])
     return True
+
+
+async def newest_letter(store: Store, queue: str, id: str) -> DeadJob | None:
+    """Return the newest dead letter of an id, None if there is none. Raises UnknownQueue."""
+    topology = await store.read_topology(queue)
+    if topology is None:
+        raise UnknownQueue(queue)
+    stored, found = encode_id(check_id(id)), None
+    for version, known in topology.versions.items():
+        ref, go_on = PartitionRef(queue, version, partition_of(id, known.partitions)), None
+        while True:
+            step = await store.find_dead(ref, [stored], go_on=go_on)
+            if (letter := step.letters.get(stored)) and (found is None or found.letter.died_at < letter.died_at):
+                found = open_letter(ref, letter)
+            if step.letters or (go_on := step.go_on) is None:
+                break
+    return found
 
 
 async def delete_dead(store: Store, dead: Iterable[DeadJob]) -> int:

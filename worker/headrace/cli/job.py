@@ -33,7 +33,7 @@ from headrace.inquiry import Inquiry, JobDescription
 from headrace.producer import Enqueued, Producer
 from headrace.stores import Store
 
-app = typer.Typer(no_args_is_help=True, help="Enqueue jobs, and see what became of them.")
+app = typer.Typer(no_args_is_help=True, help="Enqueue jobs, see what became of them, end them.")
 
 
 class Listed(StrEnum):

@@ -11,8 +11,12 @@ from typer.core import TyperGroup
 from headrace.cli import dead, job, leader, queue, schedule, topology, types, worker
 from headrace.cli.acl import acl
 from headrace.cli.audit import audit_queue
+from headrace.cli.cancelling import cancel, delete, retry
 from headrace.cli.check import check
 from headrace.cli.output import Exit
+from headrace.cli.pausing import pause, resume
+from headrace.cli.purging import purge
+from headrace.cli.queues import describe_queue, list_queues
 from headrace.cli.status import status
 from headrace.cli.workers import list_workers, stop_claiming
 
@@ -49,6 +53,14 @@ app = typer.Typer(
 )
 worker.app.command("list")(list_workers)
 worker.app.command("stop-claiming")(stop_claiming)
+queue.app.command("list")(list_queues)
+queue.app.command("describe")(describe_queue)
+queue.app.command("pause")(pause)
+queue.app.command("resume")(resume)
+queue.app.command("purge")(purge)
+job.app.command("cancel")(cancel)
+job.app.command("delete")(delete)
+job.app.command("retry")(retry)
 app.add_typer(worker.app, name="worker")
 app.add_typer(topology.app, name="topology")
 app.add_typer(queue.app, name="queue")

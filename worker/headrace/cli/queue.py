@@ -23,10 +23,11 @@ from headrace.cli.output import (
 from headrace.cli.topology import QueueArgument
 from headrace.deletion import Deletion, delete_queue, held_jobs
 from headrace.errors import UnknownQueue
+from headrace.pausing import owner_name
 from headrace.stores import Store
 from headrace.topology import Topology
 
-app = typer.Typer(no_args_is_help=True, help="Delete queues.")
+app = typer.Typer(no_args_is_help=True, help="List, pause, purge and delete queues.")
 
 
 @app.command("delete")
@@ -70,11 +71,9 @@ def delete(
 
 
 def _warn_of_owner(topology: Topology) -> None:
-    owner = topology.owner
-    if owner:
-        name = f"{owner.get('namespace', '?')}/{owner.get('name', '?')}"
+    if owner := owner_name(topology):
         print(
-            f"Warning: the queue belongs to the Queue object {name}; while that exists, the operator creates it anew",
+            f"Warning: the queue belongs to the Queue object {owner}; while that exists, the operator creates it anew",
             file=sys.stderr,
         )
 
