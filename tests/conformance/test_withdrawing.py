@@ -94,6 +94,18 @@ async def test_J21_J2_a_running_job_is_cancelled_with_its_lease_and_nothing_of_i
     assert (await store.statuses(ref(), [key("leased")[1:]])).live[0] is not None
 
 
+async def test_J21_a_ready_job_is_found_far_from_both_ends_of_its_list(store: Store) -> None:
+    """A step searches a list only so far: with many ids at once, not all of a list of a few thousand."""
+    await created(store)
+    for start in range(0, 3000, 500):
+        await enqueue(store, *(f"{number}" for number in range(start, start + 500)))
+    asked = [f"{number}" for number in range(0, 3000, 60)]
+    assert {(each.state, each.cancelled) for each in await cancel_jobs(store, QUEUE, asked)} == {("ready", True)}
+    assert await sizes(store) == {"ready": 2950}
+    ran = await run_everything(store, await stored_topology(store))
+    assert sorted(map(int, ran)) == [number for number in range(3000) if number % 60]
+
+
 async def test_J21_a_cancelled_job_frees_its_place_under_the_limit(store: Store) -> None:
     await promote(store, QUEUE, 1, 1, settings=QueueSettings(max_in_flight=1))
     await enqueue(store, "first", "second")

@@ -80,6 +80,7 @@ class _Run:
 
 
 def test_QF3_a_worker_is_ready_when_it_takes_jobs() -> None:
-    assert readiness(started=True, store_reachable=True, stopping=False).ok
-    for changed in ({"started": False}, {"store_reachable": False}, {"stopping": True}):
-        assert not readiness(**{"started": True, "store_reachable": True, "stopping": False, **changed}).ok
+    well = {"started": True, "store_reachable": True, "stopping": False, "memory_enough": True}
+    assert readiness(**well, memory_ratio=None).ok
+    for changed in ({"started": False}, {"store_reachable": False}, {"stopping": True}, {"memory_enough": False}):
+        assert not readiness(**{**well, **changed}, memory_ratio=0.5).ok

@@ -14,6 +14,19 @@ SLOW_MS = 50.0
 HIGH_CLIENTS = 0.9
 
 
+class MemoryUse(NamedTuple):
+    """What one server uses of its memory, in bytes, as it compares it with its limit. ``max_bytes``: None for none."""
+
+    address: str
+    used_bytes: int
+    max_bytes: int | None
+
+    @property
+    def ratio(self) -> float | None:
+        """Used part of the limit, 0 and up; None without a limit."""
+        return self.used_bytes / self.max_bytes if self.max_bytes else None
+
+
 @dataclass(frozen=True, slots=True)
 class ServerFacts:
     """One server as it was asked. Sizes are bytes.

@@ -15,8 +15,8 @@ from headrace.errors import JobMoving, JobRunning, UnknownQueue
 from headrace.ids import check_id, encode_id
 from headrace.inquiry import Inquiry, grouped, newest_first
 from headrace.job_status import State
-from headrace.stores.base import MAX_WITHDRAW, Store, Withdrawn
-from headrace.topology import check_queue_name
+from headrace.stores.base import INDEXES, MAX_WITHDRAW, Sought, Store, Withdrawn
+from headrace.topology import PartitionRef, check_queue_name
 
 _STATES: Final[dict[Withdrawn, State]] = {
     "scheduled": "scheduled", "ready": "ready", "retry": "retry_wait", "parked": "parked", "leased": "leased",
@@ -88,10 +88,29 @@ async def _withdraw(store: Store, queue: str, ids: list[str], *, running: bool) 
         for version in newest_first(topology):
             for ref, group in grouped(topology, version, [id for id in ids if id not in found], MAX_WITHDRAW):
                 places = await store.withdraw(ref, [encode_id(id) for id in group], running=running)
-                moving += [id for id, place in zip(group, places, strict=True) if place == "moving"]
-                found |= {id: place for id, place in zip(group, places, strict=True) if place not in ("", "moving")}
+                for id, place in zip(group, places, strict=True):
+                    if place == "moving":
+                        moving.append(id)
+                    elif place == "deep":
+                        if await _search(store, ref, encode_id(id)):
+                            found[id] = "ready"
+                        else:
+                            moving.append(id)  # it is elsewhere by now
+                    elif place:
+                        found[id] = place
         moving = [id for id in moving if id not in found]
         if not moving:
             return found
         await asyncio.sleep(_PAUSE_SECONDS)
     raise JobMoving(queue, moving[0])
+
+
+async def _search(store: Store, ref: PartitionRef, stored_id: bytes) -> bool:
+    """Go through the lists of ready jobs for one of them, and remove it."""
+    for index in INDEXES["ready"]:
+        passed = 0
+        while not (step := await store.purge(ref, index, Sought(stored_id=stored_id), passed)).end:
+            if step.matching:
+                return True
+            passed += step.seen
+    return False

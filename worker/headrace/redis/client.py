@@ -16,12 +16,13 @@ from redis.exceptions import ResponseError
 
 from headrace.errors import HeadraceError, StoreUnavailable, UnsupportedServer
 from headrace.redis.info import facts as server_facts
+from headrace.redis.info import memory as memory_use
 from headrace.redis.info import parse as info_fields
 from headrace.redis.pipeline import FAILURES, Argument, Command, Confirmed, Pipeline, Replicas
 from headrace.redis.refusals import OLDEST, OLDEST_SERVER, translated
 from headrace.redis.scripts import Script
 from headrace.redis.urls import connect
-from headrace.server_facts import ServerFacts
+from headrace.server_facts import MemoryUse, ServerFacts
 
 SILENCE_SECONDS = 30.0
 """A subscription looks up from its socket at least this often."""
@@ -73,6 +74,10 @@ class RedisClient:
                 latency_ms=await self._latency_ms(),
             )
         ]
+
+    async def memory(self) -> list[MemoryUse]:
+        """Ask the server how much memory it uses. Raises StoreUnavailable or AccessDenied."""
+        return [memory_use(info_fields(await self.command("INFO", "memory")), self.server)]
 
     async def _takes_snapshots(self) -> bool | None:
         """Whether it saves snapshots by itself; None if it does not tell: few users may ask for that."""

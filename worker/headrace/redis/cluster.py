@@ -24,7 +24,7 @@ from headrace.redis.pipeline import Argument, Command, Replicas
 from headrace.redis.refusals import Redirected
 from headrace.redis.scripts import Script
 from headrace.redis.urls import CLUSTER_SCHEMES, Address, addresses, malformed, server_name, split
-from headrace.server_facts import ServerFacts
+from headrace.server_facts import MemoryUse, ServerFacts
 
 SLOTS = 16384
 FOLLOW_SECONDS = 2.0
@@ -77,6 +77,12 @@ class ClusterClient:
         """Ask every master about itself. Raises StoreUnavailable or AccessDenied."""
         await self._read_slots()
         asked = (self._node(address).facts() for address in sorted(set(self._slots)))
+        return [each for found in await asyncio.gather(*asked) for each in found]
+
+    async def memory(self) -> list[MemoryUse]:
+        """Ask every master how much memory it uses. Raises StoreUnavailable or AccessDenied."""
+        await self._read_slots()
+        asked = (self._node(address).memory() for address in sorted(set(self._slots)))
         return [each for found in await asyncio.gather(*asked) for each in found]
 
     async def run(

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from headrace.server_facts import ServerFacts
+from headrace.server_facts import MemoryUse, ServerFacts
 
 
 def parse(reply: bytes) -> dict[str, str]:
     """Return the fields of an INFO reply."""
     lines = reply.decode(errors="replace").splitlines()
     return dict(line.partition(":")[::2] for line in lines if ":" in line and not line.startswith("#"))
+
+
+def memory(info: Mapping[str, str], address: str) -> MemoryUse:
+    """Return what INFO memory says. Buffers for replicas do not count, since the server does not count them."""
+    number = {name: int(value) for name, value in info.items() if value.isdecimal()}
+    used = number.get("used_memory", 0) - number.get("mem_not_counted_for_evict", 0)
+    return MemoryUse(address, used, number.get("maxmemory") or None)
 
 
 def facts(

@@ -67,6 +67,9 @@ class OpenTelemetryMetrics(NoMetrics):
             "headrace.clock.ahead", [self._ahead], "s", "By how much the clock here is ahead of the store's."
         )
         meter.create_observable_gauge(
+            "headrace.redis.memory.used.ratio", [self._memory], "1", "Used part of maxmemory, of the fullest server."
+        )
+        meter.create_observable_gauge(
             "headrace.claim_cycle.age", [self._cycles], "s", "Since the claim loop last did what it should."
         )
         meter.create_observable_gauge("headrace.slots", [self._slots], "{slot}", "Places for handlers, by state.")
@@ -181,6 +184,11 @@ class OpenTelemetryMetrics(NoMetrics):
         readings = [found for read in list(self._reads) if (found := read()) is not None]
         if ahead := [each.clock_ahead for each in readings if each.clock_ahead is not None]:
             yield Observation(max(ahead, key=abs), SYSTEM)
+
+    def _memory(self, options: CallbackOptions) -> Iterable[Observation]:
+        ratios = [each.memory_ratio for each in self._readings() if each.memory_ratio is not None]
+        if ratios:
+            yield Observation(max(ratios), SYSTEM)
 
     def _cycles(self, options: CallbackOptions) -> Iterable[Observation]:
         ages = [found.cycle_age for read in list(self._reads) if (found := read()) is not None]

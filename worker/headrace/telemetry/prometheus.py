@@ -152,6 +152,12 @@ class PrometheusMetrics(CountingMetrics, Collector):
                 "When the claim loop last did what it should; of several workers the one that is furthest behind.",
                 value=self.clock() - max(each.cycle_age for each in readings),
             )
+        if ratios := [each.memory_ratio for each in readings if each.memory_ratio is not None]:
+            yield GaugeMetricFamily(
+                "headrace_redis_memory_used_ratio",
+                "Used part of maxmemory, of the server that is fullest; absent without a limit.",
+                value=max(ratios),
+            )
         if ahead := [each.clock_ahead for each in readings if each.clock_ahead is not None]:
             yield GaugeMetricFamily(
                 "headrace_clock_ahead_seconds",

@@ -29,6 +29,7 @@ from headrace.worker.leases import LeaseTable
 from headrace.worker.lifespans import CLOSE_SECONDS, Lifespans
 from headrace.worker.lost_jobs import LostJobs
 from headrace.worker.measuring import MeasuringExecutor, measured
+from headrace.worker.memory_watch import MemoryWatch
 from headrace.worker.metrics import Metrics, NoMetrics, Readings, Rendered
 from headrace.worker.outage import Reachability
 from headrace.worker.parking import Unparker
@@ -161,6 +162,7 @@ class Worker:
         kind = MeasuringExecutor if measuring else Executor
         executor = kind(store, settings, policies, leases, settlements, reachability, metrics, failures)
         executor.sample(tally.timed)
+        self._memory = MemoryWatch(store, settings.memory_limit)
         health = self._health_server(reachability) if settings.health_port else None
         keeper = Keeper(
             store.clone(),
@@ -286,6 +288,8 @@ class Worker:
         beside += [asyncio.create_task(keep_going("a waiter", waiter.run)) for waiter in waiters]
         beside += [asyncio.create_task(keep_going("a timer", timer.run)) for timer in timers.values()]
         beside.append(asyncio.create_task(keep_going("the reporter", reporter.run)))
+        if health is not None:
+            beside.append(asyncio.create_task(keep_going("the watch over the memory", self._memory.run)))
         stack.push_async_callback(cancel_all, [claiming, *beside])
         self.started.set()
         try:
@@ -407,7 +411,8 @@ class Worker:
         slots = self._settings.concurrency
         leading = self._candidacies.leading() if self._candidacies is not None else {}
         cycle_age = time.monotonic() - self._claims.cycled_at
-        return Readings(slots, len(self._executor.running), cycle_age, leading, self._claims.clock_ahead)
+        ahead, memory = self._claims.clock_ahead, self._memory.ratio
+        return Readings(slots, len(self._executor.running), cycle_age, leading, ahead, memory)
 
     # ---- health -----------------------------------------------------------------------------------------------------
 
@@ -428,8 +433,13 @@ class Worker:
             ).alive()
 
         def ready() -> Health:
-            started, stopping = self.started.is_set(), self._stop.is_set()
-            return readiness(started=started, store_reachable=reachability.ready(), stopping=stopping)
+            return readiness(
+                started=self.started.is_set(),
+                store_reachable=reachability.ready(),
+                stopping=self._stop.is_set(),
+                memory_enough=self._memory.enough,
+                memory_ratio=self._memory.ratio,
+            )
 
         settings, metrics = self._settings, self._metrics
         pages = {"/metrics": metrics.render} if isinstance(metrics, Rendered) else {}

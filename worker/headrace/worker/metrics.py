@@ -26,6 +26,7 @@ class Readings(NamedTuple):
 
     ``cycle_age``: seconds since its claim loop last did what it should. ``leading``: whether it leads each of its
     queues. ``clock_ahead``: seconds by which this machine's clock is ahead of the store's, None before the first claim.
+    ``memory_ratio``: used part of the store's memory, None without a limit.
     """
 
     slots: int
@@ -33,6 +34,7 @@ class Readings(NamedTuple):
     cycle_age: float
     leading: Mapping[str, Leading] = MappingProxyType({})
     clock_ahead: float | None = None
+    memory_ratio: float | None = None
 
 
 class Metrics(Protocol):

@@ -64,6 +64,9 @@ class WorkerSettings(LeaderSettings):
     )
     health_host: str | None = Field(None, description="Address of the health server; unset: POD_IP or 127.0.0.1.")
     health_port: int = Field(0, ge=0, le=65535, description="Port of /healthz, /readyz and /metrics; 0: none.")
+    memory_limit: float = Field(
+        0.9, gt=0.1, le=2, description="Used share of Redis's maxmemory at which readiness turns red; above 1: never."
+    )
     metrics: Literal["none", "prometheus", "otel"] = Field(
         "none", description="prometheus: /metrics on the health port; otel: the global MeterProvider."
     )

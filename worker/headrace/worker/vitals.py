@@ -67,9 +67,13 @@ def stuck_seconds(running: dict[Execution, None], slots: int, now: float) -> flo
     return min(late) if len(late) >= slots else 0.0
 
 
-def readiness(*, started: bool, store_reachable: bool, stopping: bool) -> Health:
-    """Whether the worker takes jobs now."""
+def readiness(
+    *, started: bool, store_reachable: bool, stopping: bool, memory_enough: bool, memory_ratio: float | None
+) -> Health:
+    """Whether the worker takes jobs now, and the store can go on taking them."""
     facts: dict[str, str | float | bool] = {
-        "started": started, "store_reachable": store_reachable, "stopping": stopping,
+        "started": started, "store_reachable": store_reachable, "stopping": stopping, "memory_enough": memory_enough,
     }  # fmt: skip
-    return Health(started and store_reachable and not stopping, facts)
+    if memory_ratio is not None:
+        facts["memory_used_ratio"] = round(memory_ratio, 3)
+    return Health(started and store_reachable and not stopping and memory_enough, facts)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.server_facts import ServerFacts
+from headrace.server_facts import MemoryUse, ServerFacts
 from headrace.stores.memory.access import MemoryAccess
 from headrace.stores.memory.beside import BesideQueue
 
@@ -21,6 +21,10 @@ class MemoryServer(MemoryAccess):
         """Do nothing: memory answers."""
 
     async def facts(self) -> list[ServerFacts]:
+        """Return none: there is no server."""
+        return []
+
+    async def memory(self) -> list[MemoryUse]:
         """Return none: there is no server."""
         return []
 

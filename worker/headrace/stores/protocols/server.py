@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from headrace.server_facts import ServerFacts
+from headrace.server_facts import MemoryUse, ServerFacts
 
 
 class ServerSteps(Protocol):
@@ -25,6 +25,13 @@ class ServerSteps(Protocol):
         """Return what each server says of itself: its memory, persistence, replicas and time to answer.
 
         None for memory. Raises StoreUnavailable or AccessDenied.
+        """
+        ...
+
+    async def memory(self) -> list[MemoryUse]:
+        """Return how much memory each server uses, of a Cluster each master; one small call each. None for memory.
+
+        Raises StoreUnavailable or AccessDenied.
         """
         ...
 

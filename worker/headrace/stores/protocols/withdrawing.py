@@ -8,8 +8,11 @@ from typing import Final, Literal, NamedTuple, Protocol
 from headrace.errors import InvalidInput
 from headrace.topology import PartitionRef
 
-Withdrawn = Literal["", "scheduled", "ready", "retry", "parked", "leased", "running", "moving"]
-"""Where a job was that is gone now; or "" it is not live here, "running" or "moving": it was left alone."""
+Withdrawn = Literal["", "scheduled", "ready", "retry", "parked", "leased", "running", "moving", "deep"]
+"""Where a job was that is gone now; or "" it is not live here, "running", "moving" or "deep": it was left alone.
+
+deep: it is ready, in the middle of a list too long to be searched in one step.
+"""
 
 Waiting = Literal["scheduled", "ready", "retry", "parked"]
 Index = Literal["r0", "r1", "r2", "suspects", "alone", "scheduled", "retry", "park"]
@@ -21,15 +24,21 @@ INDEXES: Final[dict[Waiting, tuple[Index, ...]]] = {
 }
 """Where jobs of each state wait."""
 MAX_WITHDRAW: Final = 100
-PURGE_WINDOW: Final = 250
+PURGE_WINDOW: Final = 100
 """Jobs that one step of a purge looks at."""
+SEARCH_WINDOW: Final = 2000
+"""Entries that one step looks at for one job."""
 
 
 class Sought(NamedTuple):
-    """Which jobs a purge is for. ``type``: None for any; ``created_before``: ms, of the server's clock."""
+    """Which jobs a purge is for: enqueued before a time (ms, of the server's clock), of a type or of any.
 
-    created_before: int
+    ``stored_id``: this one only, whatever the others say.
+    """
+
+    created_before: int = 0
     type: str | None = None
+    stored_id: bytes | None = None
 
 
 class Purged(NamedTuple):
@@ -47,14 +56,15 @@ class WithdrawingSteps(Protocol):
         """Remove live jobs by their stored ids (<= 100), wherever they wait; where each one was.
 
         ``running``: leased ones too. Their leases end with them: renewals and results of their workers are refused.
-        Those that are set aside, on their way to another version, are left alone.
+        Those that are set aside, on their way to another version, are left alone, and so are ready ones far from both
+        ends of their list: `purge` finds those in several steps.
         """
         ...
 
     async def purge(
         self, ref: PartitionRef, index: Index, sought: Sought, passed: int, *, remove: bool = True
     ) -> Purged:
-        """Look at the next 250 jobs of one index, from its end, and remove those that match.
+        """Look at the next 100 jobs of one index (2,000 for a single one), from its end; remove those that match.
 
         ``passed``: how many were seen and left there by the calls before; without ``remove``, all that were seen.
         """

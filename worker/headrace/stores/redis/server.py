@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.server_facts import ServerFacts
+from headrace.server_facts import MemoryUse, ServerFacts
 from headrace.stores.redis.access import RedisAccess
 from headrace.stores.redis.beside import BesideQueue
 
@@ -25,6 +25,10 @@ class RedisServer(RedisAccess):
     async def facts(self) -> list[ServerFacts]:
         """Return what each server says of itself; of a Cluster, each master."""
         return await self._client.facts()
+
+    async def memory(self) -> list[MemoryUse]:
+        """Return how much memory each server uses; of a Cluster, each master."""
+        return await self._client.memory()
 
     async def queues(self) -> list[str]:
         """Return the names of the queues, sorted."""

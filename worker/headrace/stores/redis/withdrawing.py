@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, get_args
 
-from headrace.stores.protocols.withdrawing import PURGE_WINDOW, Index, Purged, Sought, Withdrawn, check_withdraw
+from headrace.stores.protocols.withdrawing import (
+    PURGE_WINDOW,
+    SEARCH_WINDOW,
+    Index,
+    Purged,
+    Sought,
+    Withdrawn,
+    check_withdraw,
+)
 from headrace.stores.redis.access import RedisAccess
 from headrace.topology import PartitionRef
 
@@ -29,7 +37,9 @@ class RedisWithdrawing(RedisAccess):
     ) -> Purged:
         """Look at the next jobs of one index, from its end, and remove those that match."""
         of_any_type, kind = int(sought.type is None), sought.type or ""
-        asked = (_NUMBERS[index], passed, PURGE_WINDOW, sought.created_before, of_any_type, kind, int(remove))
+        window = PURGE_WINDOW if sought.stored_id is None else SEARCH_WINDOW
+        which = (_NUMBERS[index], passed, window)
+        asked = (*which, sought.created_before, of_any_type, kind, int(remove), sought.stored_id or b"")
         seen, matching, parked = await self._run("purge", ref, ref.label, *asked)
         if self._hints is not None and index == "park" and matching and not parked:
             await self._hints.unparked(ref)

@@ -47,6 +47,8 @@ class WithdrawingRules(InquiryRules):
 
     def _matches(self, key: bytes, sought: Sought) -> bool:
         record = self._jobs[key[1:]]
+        if sought.stored_id is not None:
+            return key[1:] == sought.stored_id
         created, _ = TIMES.unpack_from(record)
         return created < sought.created_before and sought.type in (None, record_type(record))
 

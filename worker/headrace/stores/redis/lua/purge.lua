@@ -3,8 +3,9 @@
 -- KEYS  1 meta hash, 2-4 ready lists of lanes 0-2, 5 suspects list, 6 alone list, 7 scheduled zset, 8 retry zset,
 --       9 park zset, 10 jobs hash, 11 mut hash; standalone form also: 12 parked zset of the queue
 -- ARGV  1 label "version:partition", 2 which index: 1-5 the lists in the order of KEYS, 6-8 the zsets, 3 entries at the end
---       that were seen before, 4 entries to look at, at most 250, 5 enqueued before that time, ms, 6 of any type (1), or
---       only (0) of 7 this type, 8 remove them (1) or only count (0)
+--       that were seen before, 4 entries to look at, at most 100, or 2,000 if 9 says which job it is, 5 enqueued before that time, ms, 6 of any type (1), or
+--       only (0) of 7 this type, 8 remove them (1) or only count (0),
+--       9 stored id of the one job that is looked for, or ''
 -- Returns {entries seen, those that match, jobs are parked (0/1)}; no entry seen: that is all
 -- Cost  O(entries log n). What is removed from a list is replaced by its last entry: one seek each.
 --       Called by purges, until there are no more.
@@ -14,7 +15,9 @@ local LISTS = {R0, R1, R2, SUSPECTS, ALONE}
 local ZSETS = {SCHEDULED, RETRY, PARK}
 --@include take_out
 
-local first, last = -(tonumber(ARGV[3]) + math.min(tonumber(ARGV[4]), 250)), -(tonumber(ARGV[3]) + 1)
+local ONE = ARGV[9]
+local window = math.min(tonumber(ARGV[4]), ONE == '' and 100 or 2000)
+local first, last = -(tonumber(ARGV[3]) + window), -(tonumber(ARGV[3]) + 1)
 local entries, length, ids
 if WHICH <= 5 then
   length = redis.call('LLEN', LISTS[WHICH])
@@ -38,9 +41,10 @@ local function matches(record)
   return any or string.sub(record, 27, 26 + string.byte(record, 26)) == kind
 end
 
-local records, found, gone, seen = redis.call('HMGET', JOBS, unpack(ids)), {}, {}, #entries
+local records = ONE == '' and redis.call('HMGET', JOBS, unpack(ids)) or {}
+local found, gone, seen = {}, {}, #entries
 for n = #entries, 1, -1 do
-  if matches(records[n]) then
+  if ids[n] == ONE or matches(records[n]) then
     found[#found + 1] = ids[n]
     if ARGV[8] == '1' then
       if WHICH <= 5 then

@@ -4,32 +4,42 @@
 --       9 park zset, 10 leased zset, 11 lease hash, 12 jobs hash, 13 mut hash, 14 moving hash
 --       standalone form also: 15 hot zset, 16 due zset, 17 parked zset of the queue
 -- ARGV  1 label "version:partition", 2 leased ones too (0/1), 3... stored ids, at most 100
--- Returns {[where each was, '' for none that is live, 'running' or 'moving' for one that was left alone],
+-- Returns {[where each was, '' for none that is live, 'running', 'moving' or 'deep' for one that was left alone; deep: it is
+--          ready, in the middle of a long list],
 --          jobs are parked (0/1), jobs that a limit held back are ready (0/1)}
--- Cost  O(log n) for each job, O(ready jobs) for a ready one, which is looked for in its list.
+-- Cost  O(log n) for each job; a ready one is looked for in its list, not farther than some 10,000 entries in all.
 --       Called to cancel and delete jobs.
 local META, R0, R1, R2, SUSPECTS, ALONE, SCHEDULED, RETRY = unpack(KEYS, 1, 8)
 local PARK, LEASED, LEASE, JOBS, MUT, MOVING = unpack(KEYS, 9, 14)
 local HOT, DUE, PARKED = KEYS[15], KEYS[16], KEYS[17]
 local LABEL = ARGV[1]
+local LISTS = {R0, R1, R2, SUSPECTS, ALONE}
+--@include take_out
 --@include clock
 --@include hints
 --@include reopen
 --@include live
 
+-- A list is searched from both ends, all ids of the call together about 10,000 entries far.
+local REACH = math.max(100, math.floor(5000 / math.max(1, #ARGV - 2)))
 local function unlist(id)
-  for lane, list in pairs({['0'] = R0, ['1'] = R1, ['2'] = R2}) do
-    if redis.call('LREM', list, 1, id) == 1 then return true end
-    for _, suspected in ipairs({SUSPECTS, ALONE}) do
-      if redis.call('LREM', suspected, 1, lane .. id) == 1 then return true end
+  for which = 1, 5 do
+    for lane = 0, which <= 3 and 0 or 2 do
+      local entry = which <= 3 and id or lane .. id
+      local index = redis.call('LPOS', LISTS[which], entry, 'RANK', 1, 'MAXLEN', REACH)
+        or redis.call('LPOS', LISTS[which], entry, 'RANK', -1, 'MAXLEN', REACH)
+      if index then
+        take_out(which, index, redis.call('LLEN', LISTS[which]))
+        return 1
+      end
     end
   end
-  return false
+  return 0
 end
 
 local function unindex(id, state)
   local removed = 0
-  if state == 'ready' then return unlist(id) and 1 or 0 end
+  if state == 'ready' then return unlist(id) end
   for lane = 0, 2 do
     local key = lane .. id
     if state == 'scheduled' then removed = removed + redis.call('ZREM', SCHEDULED, key)
@@ -45,7 +55,7 @@ local function unindex(id, state)
   return removed
 end
 
-local places, freed, unlisted = {}, 0, 0
+local places, freed = {}, 0
 for n = 3, #ARGV do
   local id = ARGV[n]
   local found = live(id)
@@ -57,13 +67,15 @@ for n = 3, #ARGV do
   elseif state ~= '' then
     local removed = unindex(id, state)
     if state == 'leased' then freed = freed + removed end
-    if state == 'ready' then unlisted = unlisted + removed end
-    redis.call('HDEL', JOBS, id)
-    redis.call('HDEL', MUT, id)
+    if removed == 0 then
+      state = 'deep'
+    else
+      redis.call('HDEL', JOBS, id)
+      redis.call('HDEL', MUT, id)
+    end
   end
   places[#places + 1] = state
 end
-if unlisted > 0 then redis.call('HINCRBY', META, 'shifts', 1) end -- see lib/anchors.lua
 local left = redis.call('EXISTS', PARK)
 if PARKED and left == 0 then redis.call('ZREM', PARKED, LABEL) end
 return {places, left, reopen(freed)}
