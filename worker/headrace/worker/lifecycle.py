@@ -28,7 +28,7 @@ from headrace.worker.keeper import Keeper
 from headrace.worker.leases import LeaseTable
 from headrace.worker.lifespans import CLOSE_SECONDS, Lifespans
 from headrace.worker.lost_jobs import LostJobs
-from headrace.worker.measuring import MeasuringExecutor, measured
+from headrace.worker.measuring import MeasuringExecutor, measured, metrics_for
 from headrace.worker.memory_watch import MemoryWatch
 from headrace.worker.metrics import Metrics, NoMetrics, Readings, Rendered
 from headrace.worker.outage import Reachability
@@ -87,7 +87,7 @@ class Worker:
         self._app = app
         self._store = store
         self._settings = settings or WorkerSettings()
-        self._metrics: Metrics = metrics or _open_metrics(self._settings)
+        self._metrics: Metrics = metrics or metrics_for(self._settings)
         self._settle_delay = settle_delay
         self.identity = f"{self._settings.worker_id}-{token_hex(4)}"
         self._stop = asyncio.Event()
@@ -447,11 +447,3 @@ class Worker:
         server = HealthServer(settings.health_address, settings.health_port, checks, pages)
         server.listen()
         return server
-
-
-def _open_metrics(settings: WorkerSettings) -> Metrics:
-    if settings.metrics == "none":
-        return NoMetrics()
-    from headrace.telemetry import open_metrics
-
-    return open_metrics(settings.metrics)

@@ -10,6 +10,8 @@ from headrace.stores.base import Store
 from headrace.worker.batches import Group
 from headrace.worker.execution import Executor
 from headrace.worker.leases import Execution
+from headrace.worker.metrics import Metrics, NoMetrics
+from headrace.worker.settings import WorkerSettings
 
 MEASURED_CALLS = ("claim", "ack", "fail", "release", "park")
 
@@ -55,3 +57,12 @@ def _measured(
         return answer
 
     return timed
+
+
+def metrics_for(settings: WorkerSettings) -> Metrics:
+    """Return what takes a worker's counts, as its settings say."""
+    if settings.metrics == "none":
+        return NoMetrics()
+    from headrace.telemetry import open_metrics
+
+    return open_metrics(settings.metrics)
