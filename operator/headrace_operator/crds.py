@@ -75,6 +75,8 @@ def queue_crd() -> Crd:
             _column("Parked", "integer", ".status.depth.parked", wide=True),
             _column("Dead", "integer", ".status.depth.dead", wide=True),
             _column("Draining", "string", '.status.conditions[?(@.type=="Draining")].status', wide=True),
+            _column("Mode", "string", ".spec.mode", wide=True),
+            _column("Leader", "string", ".status.leader.holder", wide=True),
             _column("Reason", "string", '.status.conditions[?(@.type=="Ready")].reason', wide=True),
         ],
     )

@@ -20,7 +20,7 @@ from headrace_operator.observe import Observer
 from headrace_operator.observed import Observed, QueueObject
 from headrace_operator.pace import Priority
 from headrace_operator.planning import Plan, plan
-from headrace_operator.planning.leader import changed, leader_event, leader_of
+from headrace_operator.planning.leader import leader_event, leader_of
 from headrace_operator.reasons import ACTIONABLE, Event, Finding, Reason, normal, warning
 from headrace_operator.recent import Recent
 from headrace_operator.scaling.target import Target, target_of
@@ -34,8 +34,6 @@ MAX_CONFLICTS = 5
 FIRST_RETRY, LAST_RETRY = 1.0, 30.0
 MEASURED_SECONDS = 30.0
 """Measurements of one Queue are written at most this often."""
-LEADER_SECONDS = 60.0
-"""Changes of the leader of one Queue are told at most this often: then the last one is."""
 _DECISIONS = (Reason.AWAITING_PROMOTION, Reason.TOO_MANY_DRAINING)
 
 log = logging.getLogger("headrace.operator")
@@ -170,13 +168,13 @@ class Reconciler:
         return resync if decision.look_ms is None else min(resync, decision.look_ms / 1000)
 
     async def _tell_leader(self, seen: Observed) -> None:
-        memory, leader = self._memory.of(seen.queue.uid), leader_of(seen)
-        told, now = memory.leader or seen.queue.status.leader, self._clock()
-        if leader is None or not changed(told, leader) or now - memory.leader_told_at < LEADER_SECONDS:
+        memory, leader, now = self._memory.of(seen.queue.uid), leader_of(seen), self._clock()
+        event = leader_event(memory.leader or seen.queue.status.leader, leader, now - memory.leader_told_at)
+        if leader is None or event is None:
             return
         memory.leader, memory.leader_told_at = leader, now
         self._metrics.leader_changed(leader.backend)
-        await self._recorder.tell(seen.queue, leader_event(leader))
+        await self._recorder.tell(seen.queue, event)
 
     async def _write_status(self, seen: Observed, decision: Plan, failure: Finding | None) -> bool:
         """Write the status if it has to be; False if the object was changed or removed meanwhile."""

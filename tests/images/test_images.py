@@ -109,6 +109,13 @@ def test_the_image_holds_the_locked_packages_and_no_other(
     assert {name: version for name, version in found.items() if name not in installers} == pins
 
 
+def test_workers_of_the_image_can_elect_through_a_lease_and_through_mongodb(
+    built: None, container: Callable[[str], str]
+) -> None:
+    opened = "import headrace.election.backends.lease, headrace.election.backends.mongo; print('both')"
+    assert run(container("localhost/headrace-worker"), "python", "-c", opened).strip() == "both"
+
+
 def test_a_worker_in_an_application_image_runs_a_job_and_ends_cleanly(application: str, tmp_path: Path) -> None:
     with RedisServer() as redis:
         env = {"HEADRACE_REDIS_URL": redis.url}

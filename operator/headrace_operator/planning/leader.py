@@ -11,6 +11,8 @@ from headrace_operator.reasons import Event, Finding, Reason, normal
 CONDITION = "LeaderElected"
 LEADERLESS_SECONDS = 60.0
 """A take-over takes 45 s at most, with the slowest durations that have a name."""
+QUIET_SECONDS = 60.0
+"""Changes of the leader of one Queue are told at most this often."""
 LOOK_MS = 10_000
 """Nothing tells of a change of the leader; where it matters most, it is looked for more often."""
 
@@ -30,8 +32,13 @@ def changed(old: Leader | None, new: Leader | None) -> bool:
     return new is not None and (old is None or (old.holder, old.backend) != (new.holder, new.backend))
 
 
-def leader_event(new: Leader) -> Event:
-    """Return what is told of a new leader."""
+def leader_event(told: Leader | None, new: Leader | None, seconds: float) -> Event | None:
+    """Return what is told of a change since ``told``, which is ``seconds`` ago; None if there is nothing to tell yet.
+
+    One that is held back is told later, if it still holds: leaders that come and go fill no list of Events.
+    """
+    if new is None or not changed(told, new) or seconds < QUIET_SECONDS:
+        return None
     return normal(Reason.LEADER_CHANGED, f"worker {new.holder} leads through {new.backend} (epoch {new.epoch})")
 
 

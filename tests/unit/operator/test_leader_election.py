@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from headrace.election.fence import Claim
+from headrace.leadership.locks import beside, shown_fence
 from headrace.leadership.overview import Leader
 from headrace.leadership.settings import LeaderSettings
 from headrace_operator.api.leader_election_spec import LeaderElection
@@ -19,12 +21,14 @@ from headrace_operator.api.workers_spec import Workers
 from headrace_operator.companions import KINDS, companion_name, render_companions
 from headrace_operator.observed import ConnectionProblem, Observed, WorkersObject
 from headrace_operator.planning import plan
-from headrace_operator.planning.leader import changed, leader_of
+from headrace_operator.planning.leader import changed, leader_event, leader_of
 from headrace_operator.reasons import Finding, Reason
 from headrace_operator.reconciler import _events
 from headrace_operator.render import render_deployment
 from headrace_operator.status import build_status, patch, to_write
 from tests.unit.operator.scene import NOW, backend, known, observed, queue, queue_version, topology
+from tests.unit.operator.test_convergence import World
+from tests.unit.operator.test_metrics import values
 
 V1 = topology({1: (4, "active")})
 WORKERS: dict[str, Any] = {"image": "w", "app": "a:b", "env": [{"name": "MINE", "value": "1"}]}
@@ -272,3 +276,32 @@ def test_another_holder_or_another_lock_is_a_change_and_another_epoch_is_none() 
     assert changed(first, first.model_copy(update={"backend": "redis"}))
     assert not changed(first, first.model_copy(update={"epoch": 2}))
     assert not changed(first, None)
+
+
+def test_changes_are_told_once_a_minute_at_most_and_the_last_one_is() -> None:
+    told, first, last = (LeaderStatus(holder=name, backend="lease", epoch=n) for n, name in enumerate("abc"))
+    assert leader_event(told, first, 59.0) is None
+    event = leader_event(told, last, 60.0)
+    assert event is not None
+    assert (event.type, event.reason) == ("Normal", "LeaderChanged")
+    assert event.message == "worker c leads through lease (epoch 2)"
+    assert leader_event(last, last, 1e9) is None
+    assert leader_event(last, None, 1e9) is None
+
+
+async def test_who_leads_is_read_beside_the_queue_and_its_changes_are_counted() -> None:
+    world = World()
+    await world.create()
+    await world.rest()
+    assert "leader" not in world.queue["status"]
+    place = beside(world.store, "mail")
+    assert place is not None
+    fence = shown_fence(place())
+    for term, pod in enumerate(("a", "b"), 1):
+        await fence.claim(Claim(f"pod-{pod}-12345678_0f", f"nonce-{pod}", "memory", 1, term), 3600, 1)
+        await world.rest()
+        assert world.queue["status"]["leader"] == {"holder": f"pod-{pod}-12345678", "backend": "memory", "epoch": term}
+    assert values(world.metrics)["headrace_operator_leader_changes_total{backend=memory}"] == 2
+    await fence.release("nonce-b", 1)
+    await world.rest()
+    assert "leader" not in world.queue["status"]
