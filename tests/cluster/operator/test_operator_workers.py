@@ -110,6 +110,7 @@ def test_quantities_in_any_spelling_are_applied_once(queues: Queues) -> None:
     resources = {"requests": {"cpu": "0.05", "memory": "33554432"}, "limits": {"cpu": "1000m"}}
     queues.apply("mail", workers=idle_workers(resources=resources))
     queues.wait("mail")
+    queues.wait_scaled("mail")
     before = queues.deployment("mail")["metadata"]["generation"]
     queues.patch("mail", leaseSeconds=31)
     queues.wait("mail")
