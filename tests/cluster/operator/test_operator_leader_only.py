@@ -231,7 +231,7 @@ def test_E12_LE8_workers_reach_one_lease_only_and_go_on_through_mongodb_when_tha
     name, namespace = queues.queue_name("mail"), queues.namespace
     queues.secret(mongo.url, "mongo")
     election = {"profile": "fast", "leaseName": "mail-leader", "mongo": {"secretRef": {"name": "mongo"}}}
-    queues.apply("mail", **pods(1), leaderElection=election)
+    queues.apply("mail", mode="LeaderOnly", **pods(1), leaderElection=election)
     available(queues)
     leader(queues)
     bearer = token(cluster, namespace, "mail-workers")
@@ -268,5 +268,5 @@ def test_E12_LE8_workers_reach_one_lease_only_and_go_on_through_mongodb_when_tha
         assert words in lines[0]
     leader(queues, backend="mongo")
     queues.patch("mail", timeoutSeconds=20)  # the operator looks at everything again
-    leader(queues, backend="lease")
+    cluster.wait_for(lambda: lock(redis, name) == "lease", 60, what="it leads by the Lease again")
     assert cluster.get(RBAC, "RoleBinding", "mail-workers", namespace) is not None
