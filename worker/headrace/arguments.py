@@ -108,7 +108,7 @@ def validator(owner: str, annotation: Any) -> Validate:
             f"({str(error).partition(chr(10))[0]})",
             "use a pydantic model, a dataclass or plain types, or Any",
         ) from None
-    check = adapter.validate_python
+    check = adapter.validator.validate_python  # the method of the adapter costs as much again as a short check
 
     def validate(payload: Any) -> Any:
         try:

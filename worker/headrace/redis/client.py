@@ -18,6 +18,7 @@ from headrace.errors import HeadraceError, StoreUnavailable, UnsupportedServer
 from headrace.redis.info import facts as server_facts
 from headrace.redis.info import memory as memory_use
 from headrace.redis.info import parse as info_fields
+from headrace.redis.packing import packed
 from headrace.redis.pipeline import FAILURES, Argument, Command, Confirmed, Pipeline, Replicas
 from headrace.redis.refusals import OLDEST, OLDEST_SERVER, translated
 from headrace.redis.scripts import Script
@@ -231,7 +232,7 @@ class RedisClient:
         connection = await pool.get_connection()  # type: ignore[no-untyped-call]
         complete = False
         try:
-            await connection.send_packed_command(connection.pack_commands(commands))
+            await connection.send_packed_command(packed(connection, commands))
             replies: list[Any] = []
             for number in range(len(commands)):
                 longer = (

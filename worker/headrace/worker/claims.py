@@ -33,7 +33,7 @@ log = logging.getLogger("headrace.worker")
 CLAIMS_AT_ONCE = 2
 """Two, so that the store works on one while the jobs of the other run."""
 SPLIT_ABOVE = 32
-"""Free slots above this are shared between two claims."""
+"""Free slots above this are shared between two claims, where none is on its way."""
 GATHER_SECONDS = 0.002
 """Claims for a few freed slots are at least this far apart, so that a busy worker asks for many jobs at once."""
 
@@ -174,7 +174,8 @@ class Claims:
             if free < enough and pause > 0:
                 await self._sleep(pause, wanted=enough)
                 continue
-            wanted = min(free if free <= SPLIT_ABOVE else (free + 1) // 2, self._settings.claim_limit)
+            shared = free > SPLIT_ABOVE and not self._open_calls
+            wanted = min((free + 1) // 2 if shared else free, self._settings.claim_limit)
             turn = self.rotation.take(wanted, self._places, self._executor.by_queue)
             if turn is None:
                 await self._sleep(None, wanted=1)

@@ -1,20 +1,17 @@
-"""Runs handlers: one task per job, plain functions in threads, within the slots that the settings give."""
+"""Runs handlers within the slots that the settings give: coroutines in the event loop, plain functions in threads."""
 
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
-from typing import Any
+from typing import Any, cast
 
 from headrace.app import App
-from headrace.context import enter
-from headrace.handler import Handler
 from headrace.stores.base import Claim, Store
 from headrace.worker.batches import Gathering, Group
 from headrace.worker.calls import Places, composed
@@ -26,17 +23,19 @@ from headrace.worker.intake import Intake
 from headrace.worker.leases import Batch, EndReason, Execution, LeaseTable, State
 from headrace.worker.metrics import Metrics
 from headrace.worker.outage import Reachability
-from headrace.worker.outcomes import (
-    NOT_STARTED,
-)
+from headrace.worker.outcomes import NOT_STARTED
 from headrace.worker.policies import Policies
 from headrace.worker.processes import ProcessPool
+from headrace.worker.runs import Call, Runs
 from headrace.worker.settings import WorkerSettings
 from headrace.worker.settlements import Settlements
 
 log = logging.getLogger("headrace.worker")
 
 _NEVER = float("inf")
+# Looked up once: as attributes of their classes they cost more than the comparison.
+_RUNNING = State.RUNNING
+_NO_REASON = EndReason.NONE
 SAMPLE_SECONDS = 0.01
 """Of the runs that begin within this time, one is timed for the statistics: their mean is what counts."""
 
@@ -83,7 +82,10 @@ class Executor:
         """Called with the runs that a claim brought, before they start."""
         self.on_free: Callable[[], None] | None = None
         """Called once when a slot becomes free; whoever waits for slots sets it again."""
+        self._runs = Runs(self._call, self._ended, self._hand_back_excess)
+        self._buffer = settings.queue_buffer
         self._timed: Callable[[str, float], None] | None = None
+        self._sampled: set[Execution] = set()
         self._sample_at = float("inf")
 
     def sample(self, timed: Callable[[str, float], None]) -> None:
@@ -108,8 +110,10 @@ class Executor:
 
     @property
     def room(self) -> int:
-        """Jobs that may be claimed beyond the free slots because they will share these."""
-        return self._gathering.room(self._slots - self.occupied) if self._gathering is not None else 0
+        """Jobs that may be claimed beyond the free slots: they will share these, or be done in no time."""
+        if self._gathering is not None:
+            return self._gathering.room(self._slots - self.occupied)
+        return max(0, self._runs.swift - self._slots - self._buffer)
 
     @property
     def idle(self) -> bool:
@@ -135,29 +139,25 @@ class Executor:
             self.on_taken(ready)
         barred = self._stopping or batch.ref.queue in self._barred
         kept = 0 if barred else len(ready) if places is None else places
-        for execution in ready[kept:]:
-            self._settlements.end(execution, NOT_STARTED)
+        self._hand_back(ready[kept:], [])
         del ready[kept:]
         if in_doubt and ready:
             self._check(ready)
-        elif self._gathering is not None:
-            self._place(ready, now)
         else:
-            for execution in ready:
-                if len(self.running) < self._slots:
-                    self._start(execution, now)
-                else:
-                    self._waiting.append(execution)
+            self._place(ready, now)
 
     def _place(self, executions: list[Execution], now: float) -> None:
         """Start runs, or let them wait for a slot, or for others of their batch."""
+        gathering = self._gathering
         for execution in executions:
-            if self._gathering is not None and execution.handler.batch is not None:
-                self._gathering.add(execution)
+            if gathering is not None and execution.handler.batch is not None:
+                gathering.add(execution)
             elif len(self.running) < self._slots:
                 self._start(execution, now)
             else:
                 self._waiting.append(execution)
+        if self._runs.slow:
+            self._hand_back_excess()
 
     def _launch(self, executions: Sequence[Execution]) -> None:
         """Start a batch of those whose lease is held, or let it wait for a slot."""
@@ -184,29 +184,25 @@ class Executor:
     # ---- running ----------------------------------------------------------------------------------------------------
 
     def _start(self, execution: Execution, now: float) -> None:
-        execution.state = State.RUNNING
+        execution.state = _RUNNING
         execution.deadline = execution.check_at = deadline = now + execution.timeout_ms / 1000
         self.running[execution] = None
         if deadline < self._deadlines.next:
             self._deadlines.arm(deadline)
-        run: Callable[[Any, Handler], Coroutine[Any, Any, None]] = self._run
         if type(execution) is Group:
             execution.started()
-            run = self._run_batch
         if now >= self._sample_at:
-            self._sample_at, run = now + SAMPLE_SECONDS, self._run_timed
-        execution.task = self._loop.create_task(run(execution, execution.handler))
+            self._sample_at = now + SAMPLE_SECONDS
+            self._sampled.add(execution)
+        self._runs.add(execution)
 
-    async def _run_timed(self, execution: Execution, handler: Handler) -> None:
-        try:
-            if type(execution) is Group:
-                await self._run_batch(execution, handler)
-            else:
-                await self._run(execution, handler)
-        finally:
-            if self._timed is not None and execution.deadline != _NEVER:  # else it never came to run
-                started = execution.deadline - execution.timeout_ms / 1000
-                self._timed(execution.job.queue, (time.monotonic() - started) / len(execution.members))
+    def _call(self, execution: Execution) -> Call | None:
+        """Return the coroutine of a run, None if it was told to end before it began."""
+        if execution not in self.running:
+            return None
+        if type(execution) is Group:
+            return cast(Call, execution.handler.call(execution, [run.job.payload for run in execution.runs]))
+        return cast(Call, execution.handler.call(execution, execution.job.payload))
 
     def _suspend(self, execution: Execution) -> None:
         execution.time_out_at(_NEVER)
@@ -217,36 +213,43 @@ class Executor:
         if deadline < self._deadlines.next:
             self._deadlines.arm(deadline)
 
-    async def _run(self, execution: Execution, handler: Handler) -> None:
-        enter(execution)
+    def _ended(self, execution: Execution, returned: Any, error: BaseException | None) -> None:
+        """Record what a run returned or raised."""
+        if execution in self._sampled:
+            self._sampled.discard(execution)
+            self._time(execution)
         try:
-            returned = await handler.call(execution, execution.job.payload)
-            if returned is not None:
-                execution.returned = returned
-        except BaseException as error:  # SystemExit and KeyboardInterrupt too: a handler must not end the worker
-            self._endings.ended(execution, error, [(execution, error)])
-        else:
-            if execution.ending == EndReason.NONE and not execution.was_told:
-                self._settlements.succeeded(execution)
+            if type(execution) is Group:
+                self._batch_ended(execution, returned, error)
+            elif error is not None:
+                self._endings.ended(execution, error, [(execution, error)])
             else:
-                self._endings.ended(execution, None, [(execution, None)])
+                if returned is not None:
+                    execution.returned = returned
+                if execution.ending == _NO_REASON and not execution.was_told:
+                    self._settlements.succeeded(execution)
+                else:
+                    self._endings.ended(execution, None, [(execution, None)])
         finally:
             self._free(execution)
 
-    async def _run_batch(self, group: Group, handler: Handler) -> None:
-        enter(group)
+    def _batch_ended(self, group: Group, returned: Any, error: BaseException | None) -> None:
         try:
-            items = group.items(await handler.call(group, [run.job.payload for run in group.runs]))
-        except BaseException as error:
-            self._endings.ended(group, error, group.all_with(error))
+            items = group.items(returned) if error is None else group.all_with(error)
+        except TypeError as wrong:
+            error, items = wrong, group.all_with(wrong)
+        if error is not None:
+            self._endings.ended(group, error, items)
+        elif group.ending == _NO_REASON and not group.was_told:
+            self._endings.concluded(items)
         else:
-            if group.ending == EndReason.NONE and not group.was_told:
-                self._endings.concluded(items)
-            else:
-                self._endings.ended(group, None, items)
-        finally:
-            group.state = State.ENDED
-            self._free(group)
+            self._endings.ended(group, None, items)
+        group.state = State.ENDED
+
+    def _time(self, execution: Execution) -> None:
+        if self._timed is not None and execution.deadline != _NEVER:  # else it never came to run
+            seconds = time.monotonic() - execution.deadline + execution.timeout_ms / 1000
+            self._timed(execution.job.queue, seconds / len(execution.members))
 
     def _free(self, execution: Execution) -> None:
         self.running.pop(execution, None)
@@ -356,13 +359,9 @@ class Executor:
     def _tell_to_end(self, execution: Execution, why: EndReason) -> None:
         execution.ending = why
         execution.withdraw()
-        task = execution.task
-        if task is None:
-            return
-        task.cancel()
-        coroutine = task.get_coro()
-        if inspect.iscoroutine(coroutine) and inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED:
-            # A task that is cancelled before its first step never enters its coroutine.
+        if execution.task is not None:
+            execution.task.cancel()
+        else:  # its code has not begun, and will not
             error = asyncio.CancelledError()
             self._endings.ended(execution, error, [(member, error) for member in execution.members])
             self._free(execution)
@@ -374,6 +373,12 @@ class Executor:
         self._stopping = True
         self._hand_back(self._waiting, self._gathering.take_all() if self._gathering is not None else [])
         self._waiting.clear()
+
+    def _hand_back_excess(self) -> None:
+        """Hand back what was claimed beyond the buffer, lest it wait for slow runs while other workers are idle."""
+        if self._gathering is None:  # else what waits shares slots
+            excess = [self._waiting.pop() for _ in range(len(self._waiting) - self._buffer)]
+            self._hand_back(reversed(excess), [])
 
     def hand_back(self, queue: str) -> None:
         """Hand back what waits of one queue."""

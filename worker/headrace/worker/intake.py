@@ -35,29 +35,24 @@ class Intake:
 
         A job of a type without a handler here is parked; one whose record cannot be read is dead.
         """
-        queue = self._policies.of(batch.ref.queue)
+        queue, version, partition = batch.ref
+        settings, policies, handlers, runs = self._policies.of(queue), self._policies, self.handlers, batch.open
         ready: list[Execution] = []
         for claimed in claim.jobs:
-            settled = Settled(claimed.key, batch.token)
+            key, record, changes = claimed
+            settled = Settled(key, batch.token)
             try:
-                job = decode_record(
-                    claimed.key[1:],
-                    claimed.record,
-                    claimed.changes,
-                    queue=batch.ref.queue,
-                    version=batch.ref.version,
-                    partition=batch.ref.partition,
-                )
+                job = decode_record(key[1:], record, changes, queue=queue, version=version, partition=partition)
             except Exception as error:
                 self._reject(batch, claimed, settled, error)
                 continue
-            handler = self.handlers.get(job.type)
+            handler = handlers.get(job.type)
             if handler is None:
-                execution = batch.open[claimed.key] = Execution(job, batch, settled, _NO_HANDLER, 0)
+                execution = runs[key] = Execution(job, batch, settled, _NO_HANDLER, 0)
                 self._unknown_type(execution)
                 continue
-            timeout_ms = self._policies.timeout_ms(queue, job, handler)
-            execution = batch.open[claimed.key] = Execution(job, batch, settled, handler, timeout_ms)
+            timeout_ms = job.timeout_ms or policies.timeout_ms(settings, job, handler)
+            execution = runs[key] = Execution(job, batch, settled, handler, timeout_ms)
             if handler.process:
                 execution.claimed = claimed
             ready.append(execution)

@@ -48,6 +48,11 @@ class EndReason(IntEnum):
     INTERRUPTED = 3
 
 
+# Looked up once: as attributes of their classes they cost more than the rest of an assignment.
+_WAITING = State.WAITING
+_NO_REASON = EndReason.NONE
+
+
 class Batch:
     """The jobs of one claim call. ``held_until`` is the earliest end of their leases, on the monotonic clock.
 
@@ -147,8 +152,8 @@ class Execution(Context):
         self.settled = settled
         self.handler = handler
         self.timeout_ms = timeout_ms
-        self.state = State.WAITING
-        self.ending = EndReason.NONE
+        self.state = _WAITING
+        self.ending = _NO_REASON
         # Whether an earlier call with its outcome may have been applied: a refusal then proves no loss.
         self.resent = False
         self.task: Task[Any] | None = None

@@ -1,0 +1,55 @@
+"""More jobs than there are slots are claimed while runs end at once; never at the cost of jobs behind a slow one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import Any
+
+from headrace import App, Context, Store
+from tests.integration.worker.support import eventually, put, queue, sizes, working
+
+CONCURRENCY = 2
+
+
+async def test_P1_jobs_that_end_at_once_are_claimed_many_at_a_time(store: Store) -> None:
+    app, order = App(), list[int]()
+
+    @app.handler("swift")
+    async def swift(ctx: Context, payload: int) -> None:
+        order.append(payload)
+
+    producer = await queue(store)
+    await put(producer, "swift", range(1500))
+    async with working(app, store, concurrency=CONCURRENCY) as worker:
+        await eventually(lambda: worker.told.outcomes["succeeded"] == 1500)
+        assert sorted(order) == list(range(1500))
+    assert max(worker.told.claims) > CONCURRENCY * 4
+    assert await sizes(store) == {}
+
+
+async def test_P1_what_was_claimed_beyond_the_slots_does_not_wait_for_a_run_that_turns_out_slow(store: Store) -> None:
+    app, gate, ran = App(), asyncio.Event(), Counter[str]()
+
+    @app.handler("swift")
+    async def swift(ctx: Context, payload: Any) -> None:
+        ran["swift"] += 1
+
+    @app.handler("slow")
+    async def slow(ctx: Context, payload: Any) -> None:
+        ran["slow"] += 1
+        await gate.wait()
+
+    producer = await queue(store)
+    await put(producer, "swift", range(600))
+    await put(producer, "slow", range(CONCURRENCY))
+    await put(producer, "swift", range(150))
+    async with working(app, store, concurrency=CONCURRENCY) as first:
+        await eventually(lambda: ran["slow"] == CONCURRENCY)
+        # All its slots are taken. Nothing else is kept here, so another worker runs it.
+        async with working(app, store, concurrency=CONCURRENCY):
+            await eventually(lambda: ran["swift"] == 750)
+        gate.set()
+        await eventually(lambda: first.told.outcomes["succeeded"] >= CONCURRENCY)
+    assert await sizes(store) == {}
+    assert ran == {"swift": 750, "slow": CONCURRENCY}
