@@ -29,12 +29,14 @@ from headrace_operator.api.names import (
     QUEUE_VERSION_KIND,
     RENDERED,
     SCALER,
+    QueueKey,
     queue_version_name,
 )
 from headrace_operator.kube import ApiError, Kube, deployments, objects, queue_versions, queues
 from headrace_operator.memory import Memory, QueueMemory
 from headrace_operator.observed import QueueObject, ownership
 from headrace_operator.reasons import Finding, Reason
+from headrace_operator.recent import Recent
 from headrace_operator.render import labels, owner_reference
 from headrace_operator.scaling.deployment import ScaledDeployment
 from headrace_operator.scaling.replicas import Replicas
@@ -44,6 +46,10 @@ OVERTAKEN = (
     *(QueueDeleting, QueueNotEmpty),
 )
 """Answers of the library to a step that was planned before somebody else acted."""
+_OF_WORKERS = (
+    *(steps.ClaimName, steps.CreateWorkers, steps.ApplyObject, steps.ReleaseWorkers),
+    *(steps.Scale, steps.Disown, steps.DeleteObject),
+)
 REFUSED_SECONDS = 300.0
 """What the API server has refused is sent again after this time: a quota, a right, a webhook may have changed."""
 
@@ -67,12 +73,14 @@ class Applier:
         self,
         kube: Kube,
         memory: Memory,
+        recent: Recent,
         clock: Callable[[], float],
         new_marker: Callable[[], str] = lambda: str(uuid.uuid4()),
     ) -> None:
         self._kube = kube
         self._replicas = Replicas(kube)
         self._memory = memory
+        self._recent = recent
         self._clock = clock
         self._new_marker = new_marker
 
@@ -93,12 +101,17 @@ class Applier:
             if isinstance(step, steps.Scale):
                 found = ScaledDeployment.of(step.found)
                 await self._replicas.declare(queue.namespace, found, step.replicas, store, queue.queue_name)
+                self._recent.workers_changed(QueueKey(queue.namespace, queue.name), None)
                 return
             await self._change_objects(step, queue, memory)
         except OVERTAKEN as error:
             raise Outdated(str(error)) from error
         except ApiError as error:
             if error.status in (404, 409):
+                key = QueueKey(queue.namespace, queue.name)
+                # A Deployment is written all the time by its controller: that says nothing about the rest.
+                forget = self._recent.workers_written if isinstance(step, _OF_WORKERS) else self._recent.mistrust
+                forget(key)
                 raise Outdated(str(error)) from error
             if error.status not in (400, 403, 422):
                 raise
@@ -153,41 +166,57 @@ class Applier:
         return True
 
     async def _change_objects(self, step: steps.Step, queue: QueueObject, memory: QueueMemory) -> None:
-        versions, workers = queue_versions(queue.namespace), deployments(queue.namespace)
+        versions, key = queue_versions(queue.namespace), QueueKey(queue.namespace, queue.name)
         match step:
             case steps.CreateQueueVersion(version=version, partitions=partitions):
                 await self._create_queue_version(queue, version, partitions)
             case steps.AdoptQueueVersion(name=name, uid=uid):
                 body = {"metadata": {"uid": uid, "ownerReferences": [owner_reference(queue)]}}
-                await self._kube.merge(f"{versions}/{name}", body, manager=OPERATOR)
+                self._recent.keep_version(key, await self._kube.merge(f"{versions}/{name}", body, manager=OPERATOR))
             case steps.ReportQueueVersion(name=name, status=status):
-                report = status.model_dump(mode="json", by_alias=True)
-                await self._kube.merge(f"{versions}/{name}/status", {"status": report}, manager=OPERATOR)
+                report = {"status": status.model_dump(mode="json", by_alias=True)}
+                written = await self._kube.merge(f"{versions}/{name}/status", report, manager=OPERATOR)
+                self._recent.keep_version(key, written)
             case steps.DeleteQueueVersion(name=name, uid=uid):
                 await self._kube.delete(f"{versions}/{name}", uid=uid)
-            case steps.CreateWorkers(body=body):
-                created = {**body, "spec": {**body["spec"], "replicas": 0}}
-                await self._kube.create(workers, created, manager=SCALER)
-            case steps.ClaimName(body=body):
-                await self._kube.create(objects(str(body["kind"]), queue.namespace), body, manager=OPERATOR)
-            case steps.ApplyObject():
-                await self._apply(step, queue, memory)
-            case steps.ReleaseWorkers(name=name, managed_fields=managed, resource_version=seen):
-                fields = {"metadata": {"managedFields": list(managed), "resourceVersion": seen}}
-                await self._kube.merge(f"{workers}/{name}", fields, manager=OPERATOR)
-            case steps.Disown(kind=kind, name=name, resource_version=seen):
-                fields = {"metadata": {"ownerReferences": [], "resourceVersion": seen}}
-                await self._kube.merge(f"{objects(kind, queue.namespace)}/{name}", fields, manager=OPERATOR)
-            case steps.DeleteObject(kind=kind, name=name, uid=uid):
-                await self._kube.delete(f"{objects(kind, queue.namespace)}/{name}", uid=uid)
+                self._recent.gone("versions", key, uid)
             case steps.SetFinalizers(finalizers=finalizers, resource_version=seen):
                 fields = {"metadata": {"finalizers": list(finalizers), "resourceVersion": seen}}
-                await self._kube.merge(f"{queues(queue.namespace)}/{queue.name}", fields, manager=OPERATOR)
+                path = f"{queues(queue.namespace)}/{queue.name}"
+                self._recent.keep_queue(await self._kube.merge(path, fields, manager=OPERATOR))
+            case _:
+                await self._change_workers(step, key, memory)
+
+    async def _change_workers(self, step: steps.Step, key: QueueKey, memory: QueueMemory) -> None:
+        """Run a step on what is made for the workers."""
+        workers = deployments(key.namespace)
+        match step:
+            case steps.CreateWorkers(body=body):
+                created = {**body, "spec": {**body["spec"], "replicas": 0}}
+                self._recent.keep_workers(key, await self._kube.create(workers, created, manager=SCALER))
+            case steps.ClaimName(body=body):
+                kind = str(body["kind"])
+                made = await self._kube.create(objects(kind, key.namespace), body, manager=OPERATOR)
+                self._recent.keep_companion(key, kind, made)
+            case steps.ApplyObject():
+                await self._apply(step, key, memory)
+            case steps.ReleaseWorkers(name=name, managed_fields=managed, resource_version=seen):
+                fields = {"metadata": {"managedFields": list(managed), "resourceVersion": seen}}
+                written = await self._kube.merge(f"{workers}/{name}", fields, manager=OPERATOR)
+                self._recent.keep_workers(key, written)
+            case steps.Disown(kind=kind, name=name, resource_version=seen):
+                fields = {"metadata": {"ownerReferences": [], "resourceVersion": seen}}
+                await self._kube.merge(f"{objects(kind, key.namespace)}/{name}", fields, manager=OPERATOR)
+                self._recent.workers_written(key)
+            case steps.DeleteObject(kind=kind, name=name, uid=uid):
+                await self._kube.delete(f"{objects(kind, key.namespace)}/{name}", uid=uid)
+                self._recent.workers_written(key)
             case _:
                 raise TypeError(f"unknown step {type(step).__name__}, or no store for it")
 
     async def _create_queue_version(self, queue: QueueObject, version: int, partitions: int) -> None:
         name, path = queue_version_name(queue.name, version), queue_versions(queue.namespace)
+        key = QueueKey(queue.namespace, queue.name)
         body = {
             "apiVersion": GROUP_VERSION,
             "kind": QUEUE_VERSION_KIND,
@@ -205,14 +234,14 @@ class Applier:
             },
         }
         try:
-            await self._kube.create(path, body, manager=OPERATOR)
+            self._recent.keep_version(key, await self._kube.create(path, body, manager=OPERATOR))
         except ApiError as error:
             if error.status != 409 or (found := await self._kube.find(f"{path}/{name}")) is None:
                 raise
             whose = ownership(found, queue.name, queue.uid)
             if whose == "ours":  # somebody took its label away, so it was not listed
                 own = {"metadata": {"uid": found["metadata"]["uid"], "labels": {QUEUE_LABEL: queue.name}}}
-                await self._kube.merge(f"{path}/{name}", own, manager=OPERATOR)
+                self._recent.keep_version(key, await self._kube.merge(f"{path}/{name}", own, manager=OPERATOR))
             elif whose == "dying":
                 text = f"QueueVersion {name} of an earlier Queue {queue.name} is being deleted"
                 raise Refused(Finding(Reason.WAITING_FOR_DELETION, text)) from error
@@ -220,12 +249,16 @@ class Applier:
                 text = f"QueueVersion {name} is not this Queue's; delete it, or set spec.version to a higher number"
                 raise Refused(Finding(Reason.QUEUE_VERSION_CONFLICT, text)) from error
 
-    async def _apply(self, step: steps.ApplyObject, queue: QueueObject, memory: QueueMemory) -> None:
+    async def _apply(self, step: steps.ApplyObject, key: QueueKey, memory: QueueMemory) -> None:
         metadata = step.body["metadata"]
         # The uid makes the server refuse if another object has taken the name since.
         body = {**step.body, "metadata": {**metadata, "uid": step.uid}}
-        path = f"{objects(step.kind, queue.namespace)}/{metadata['name']}"
+        path = f"{objects(step.kind, key.namespace)}/{metadata['name']}"
         after = await self._kube.apply(path, body, manager=OPERATOR)
+        if step.kind == "Deployment":
+            self._recent.keep_workers(key, after)
+        else:
+            self._recent.keep_companion(key, step.kind, after)
         memory.applied.pop(step.kind, None)
         if after["metadata"]["resourceVersion"] == step.resource_version:
             memory.applied[step.kind] = (step.resource_version, metadata["annotations"][RENDERED])

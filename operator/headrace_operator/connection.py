@@ -100,17 +100,19 @@ class Connections:
 
         Raises ApiError and ApiUnavailable if the Secret cannot be read.
         """
+        before = self._used.get(uid), self._wanted.get(uid)
         source = await self._source(namespace, uid, spec)
         if isinstance(source, ConnectionProblem):
             self._wanted.pop(uid, None)
-            return self._earlier(uid, source)
-        problem = await self._prove(uid, source)
-        if problem is None:
+            found = self._earlier(uid, source)
+        elif (problem := await self._prove(uid, source)) is not None:
+            found = self._earlier(uid, problem)
+        else:
             self._used[uid] = source
-        await self._close_unused()
-        if problem is not None:
-            return self._earlier(uid, problem)
-        return self._connected(source)
+            found = self._connected(source)
+        if (self._used.get(uid), self._wanted.get(uid)) != before:
+            await self._close_unused()
+        return found
 
     def failed(self, store: Store, problem: ConnectionProblem) -> None:
         """Say that a call on ``store`` failed: nobody calls it until one has tried again after a pause."""

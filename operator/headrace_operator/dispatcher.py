@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import Callable
 
 from headrace_operator.api.names import QueueKey
-from headrace_operator.kube import ApiError, ApiUnavailable, Kube, NotLeading, queues
+from headrace_operator.kube import ApiError, ApiUnavailable, NotLeading
+from headrace_operator.listing import Lister
 from headrace_operator.metrics import OperatorMetrics, Outcome
-from headrace_operator.recent import Recent
 from headrace_operator.reconciler import Reconciler
 from headrace_operator.workqueue import WorkQueue
 
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 10.0
+"""Between tries of the first list."""
 SPREAD_SECONDS, LONGEST_SPREAD = 0.01, 10.0
 """Time over which Queues that are found at once are looked at first: so much for each, and at most."""
 
@@ -21,7 +23,7 @@ log = logging.getLogger("headrace.operator")
 
 
 class Dispatcher:
-    """Runs ``concurrency`` passes at a time. ``namespaces``: those that are watched, empty for all.
+    """Runs ``concurrency`` passes at a time.
 
     ``list_seconds``: how often all Queues are listed, so that one whose event was missed is found. ``clock``:
     monotonic seconds.
@@ -29,22 +31,18 @@ class Dispatcher:
 
     def __init__(
         self,
-        kube: Kube,
         reconciler: Reconciler,
-        recent: Recent,
+        lister: Lister,
         *,
         clock: Callable[[], float],
-        namespaces: Iterable[str] = (),
         concurrency: int = 8,
         list_seconds: float = 300.0,
         metrics: OperatorMetrics | None = None,
         uniform: Callable[[float, float], float] = random.uniform,
     ) -> None:
-        self._kube = kube
         self._reconciler = reconciler
-        self._recent = recent
+        self._lister = lister
         self._clock = clock
-        self._namespaces: tuple[str | None, ...] = tuple(namespaces) or (None,)
         self._concurrency = concurrency
         self._list_seconds = list_seconds
         self._metrics = metrics or OperatorMetrics()
@@ -72,11 +70,20 @@ class Dispatcher:
         self._work.add(key, delay)
 
     async def run(self) -> None:
-        """Work until cancelled."""
+        """Work until cancelled. It begins when all Queues were listed once: then next to nothing has to be read."""
+        pause = FIRST_PAUSE
+        while not await self._list():
+            await asyncio.sleep(pause)
+            pause = min(LONGEST_PAUSE, 2 * pause)
         async with asyncio.TaskGroup() as tasks:
             for _ in range(self._concurrency):
                 tasks.create_task(self._work_off())
-            tasks.create_task(self._list())
+            tasks.create_task(self._keep_listing())
+
+    async def _keep_listing(self) -> None:
+        while True:
+            await asyncio.sleep(self._list_seconds)
+            await self._list()
 
     async def _work_off(self) -> None:
         while True:
@@ -106,29 +113,23 @@ class Dispatcher:
         self._metrics.failed(type(error).__name__)
         return self._reconciler.failed(key)
 
-    async def _list(self) -> None:
-        while True:
-            try:
-                started, listed = self._clock(), {key: identity async for key, identity in self._listed()}
-            except (ApiError, ApiUnavailable) as error:
-                log.warning("the Queues could not be listed: %s", error)
-            else:
-                new = [key for key in listed if key not in self._known]
-                # All of them at once after a start would be a wave of calls that comes again with every resync.
-                spread = min(LONGEST_SPREAD, len(new) * SPREAD_SECONDS)
-                for key in new:
-                    self.add(key, self._uniform(0.0, spread))
-                for key, (_, version) in listed.items():
-                    if self._recent.changed(key, "queue", version):
-                        self.add(key)  # its event was missed
-                for key in self._known - listed.keys():
-                    self.add(key)  # its end was missed
-                self.listed, self.listed_at = dict(listed.values()), started
-            await asyncio.sleep(self._list_seconds)
-
-    async def _listed(self) -> AsyncIterator[tuple[QueueKey, tuple[str, str]]]:
-        for namespace in self._namespaces:
-            async for body in self._kube.items(queues(namespace)):
-                metadata = body["metadata"]
-                key = QueueKey(metadata["namespace"], metadata["name"])
-                yield key, (metadata["uid"], metadata["resourceVersion"])
+    async def _list(self) -> bool:
+        """List all Queues, and look at those of which something was missed; False if there was no answer."""
+        started = self._clock()
+        try:
+            listed = await self._lister.list_all()
+        except (ApiError, ApiUnavailable) as error:
+            log.warning("the Queues could not be listed: %s", error)
+            return False
+        new = listed.keys() - self._known
+        # All of them at once after a start would be a wave of calls that comes again with every resync.
+        spread = min(LONGEST_SPREAD, len(new) * SPREAD_SECONDS)
+        for key in new:
+            self.add(key, self._uniform(0.0, spread))
+        # What was missed: changes, and ends.
+        changed = {key for key, found in listed.items() if found.changed} - new
+        for key in changed | (self._known - listed.keys()):
+            self.add(key)
+        self.listed = {found.uid: found.version for found in listed.values()}
+        self.listed_at = started
+        return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import logging
 from collections.abc import Callable
@@ -18,6 +19,8 @@ QUIET_SECONDS = 600.0
 """The same event is told again, with its count raised, after this time at the earliest."""
 _LONGEST_MESSAGE = 1024
 _REMEMBERED = 4096
+_WAITING = 1000
+"""Events that wait to be written at most; more are dropped, and counted."""
 _REFUSED = (400, 403, 422)
 """Trying again does not help: a namespace that is being deleted takes no new Events."""
 
@@ -25,27 +28,56 @@ log = logging.getLogger("headrace.operator.events")
 
 
 class Recorder:
-    """Writes Events. ``clock``: monotonic seconds. A failure is logged, never raised: an Event decides nothing."""
+    """Writes Events, one after the other and beside everything else: no Queue waits for what is only told.
+
+    ``clock``: monotonic seconds. A failure is logged, never raised: an Event decides nothing.
+    """
 
     def __init__(self, kube: Kube, clock: Callable[[], float], metrics: OperatorMetrics | None = None) -> None:
         self._kube = kube
         self._clock = clock
         self._metrics = metrics or OperatorMetrics()
         self._told: dict[str, tuple[float, int]] = {}
+        self._waiting: dict[str, tuple[QueueObject, Event]] = {}
+        self._came = asyncio.Event()
 
-    async def tell(self, queue: QueueObject, event: Event) -> None:
-        """Write ``event`` about ``queue``, unless the same was written a short time ago."""
+    def tell(self, queue: QueueObject, event: Event) -> None:
+        """Have ``event`` written about ``queue``, unless the same was written a short time ago."""
         identity = "\n".join((queue.uid, event.type, event.reason, event.message))
         name = f"{queue.name}.{hashlib.sha256(identity.encode()).hexdigest()[:16]}"
-        last, count = self._told.get(name, (float("-inf"), 0))
-        if self._clock() - last < QUIET_SECONDS:
+        last, _ = self._told.get(name, (float("-inf"), 0))
+        if self._clock() - last < QUIET_SECONDS or name in self._waiting:
             return
         log.info("%s/%s: %s: %s", queue.namespace, queue.name, event.reason, event.message)
+        if len(self._waiting) >= _WAITING:
+            self._metrics.told(event.type, written=False)
+            return
+        self._waiting[name] = (queue, event)
+        self._came.set()
+
+    async def run(self) -> None:
+        """Write until cancelled."""
+        while True:
+            self._came.clear()
+            await self.flush()
+            await self._came.wait()
+
+    async def flush(self) -> None:
+        """Write what waits now."""
+        for name, (queue, event) in list(self._waiting.items()):
+            try:
+                await self._write(name, queue, event)
+            finally:
+                self._waiting.pop(name, None)
+
+    async def _write(self, name: str, queue: QueueObject, event: Event) -> None:
+        _, count = self._told.get(name, (float("-inf"), 0))
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         path = core("events", queue.namespace)
         try:
             try:
-                await self._kube.create(path, _body(queue, event, name, now), manager=OPERATOR, priority=Priority.LOW)
+                body = _body(queue, event, name, now)
+                await self._kube.create(path, body, manager=OPERATOR, priority=Priority.LOW)
             except ApiError as error:
                 if error.status != 409:
                     raise

@@ -27,7 +27,8 @@ from headrace_operator.pace import Budget, Priority
 Body = dict[str, Any]
 MERGE, APPLY = "application/merge-patch+json", "application/apply-patch+yaml"
 CONNECT_SECONDS, READ_SECONDS = 5.0, 20.0
-PAGE = 500
+PAGE = 100
+"""Objects in one answer to a list: as dicts they take many times the memory of their text."""
 THROTTLED_CALLS = 5
 """Times that a call is sent while the server answers 429; what is then left is an ApiError."""
 LONGEST_HOLD = 30.0

@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from headrace_operator.api.queue_status import Leader
 from headrace_operator.reasons import Finding
 from headrace_operator.steps import Step
+
+
+@dataclass(slots=True)
+class Quiet:
+    """What was seen of a Queue, as fingerprints; ``until`` then, seeing the same means that there is nothing to do.
+
+    ``glanced``: the last look went no further than to a glance at Redis.
+    """
+
+    objects: Hashable
+    glance: Hashable
+    rest: Hashable
+    until: datetime
+    glanced: bool = False
 
 
 @dataclass(slots=True)
@@ -18,8 +33,9 @@ class QueueMemory:
     object of the workers, its resourceVersion and what was applied when that changed nothing. ``measured_at``: clock of
     the last status write that carried measurements. ``failures``: passes in a row that failed. ``refused``: a step that
     the API server has refused for good, its finding, and the clock until which it is not sent again. ``companions_at``:
-    when what is made beside the workers is to be looked at again. ``leader``: who was told last to lead the workers, at
-    the clock ``leader_told_at``.
+    when what is made beside the workers is looked at first. ``quiet``: what was seen when there was nothing to do and
+    nothing to tell. ``told_version``: resourceVersion of a Queue whose status needed no write. ``leader``: who was told
+    last to lead the workers, at the clock ``leader_told_at``.
     """
 
     settled_epoch: int | None = None
@@ -27,6 +43,8 @@ class QueueMemory:
     measured_at: float = float("-inf")
     failures: int = 0
     companions_at: datetime | None = None
+    quiet: Quiet | None = None
+    told_version: str = ""
     leader: Leader | None = None
     leader_told_at: float = float("-inf")
     refused: tuple[Step, Finding, float] | None = None

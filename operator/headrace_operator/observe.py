@@ -4,31 +4,48 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from datetime import datetime, timedelta
 
 from headrace.stores.base import Store
-from headrace_operator.api.names import FINALIZER, MANAGED_BY_LABEL, OPERATOR, QUEUE_LABEL, QueueKey, workers_name
+from headrace_operator.api.names import FINALIZER, QUEUE_LABEL, QueueKey, workers_name
 from headrace_operator.api.queue_version import QueueVersionSpec, QueueVersionStatus
 from headrace_operator.autoscalers import Autoscalers
 from headrace_operator.companions import KINDS, companion_name
 from headrace_operator.connection import Connections
 from headrace_operator.kube import ApiError, Body, Kube, core, deployments, objects, queue_versions, queues
 from headrace_operator.memory import Memory
-from headrace_operator.observed import Observed, QueueObject, QueueVersionObject, WorkersObject, ownership
+from headrace_operator.observed import (
+    Backend,
+    Object,
+    Observed,
+    QueueObject,
+    QueueVersionObject,
+    WorkersObject,
+    ownership,
+)
 from headrace_operator.planning.worker_health import worth_listing
-from headrace_operator.recent import Packed, Recent
-from headrace_operator.redis_view import RedisView
+from headrace_operator.recent import Recent
+from headrace_operator.redis_view import RedisView, fingerprint_of
 from headrace_operator.render import selector_of, selector_text
 from headrace_operator.scale_targets import other_scaler
 from headrace_operator.scaling.report import ScalingReport
 
 PODS = 500
 """Worker Pods of one queue that are looked at for the cause of a failure."""
-COMPANIONS_SECONDS = 600.0
+COMPANIONS_SECONDS = 1200.0
 """What is made beside the workers, which nothing watches, is looked at after this time at the latest."""
+TROUBLED_SECONDS = 20.0
+"""While the workers are not well: after this time, since that may be the cause."""
 
 log = logging.getLogger("headrace.operator")
+
+
+class Unchanged:
+    """Type of `UNCHANGED`."""
+
+
+UNCHANGED = Unchanged()
 
 
 class Observer:
@@ -56,11 +73,12 @@ class Observer:
         self._uniform = uniform
         self._scaling = scaling
 
-    async def observe(self, key: QueueKey, *, fresh: bool = True) -> tuple[Observed, Store | None] | None:
+    async def observe(self, key: QueueKey, *, fresh: bool = True) -> tuple[Observed, Store | None] | Unchanged | None:
         """Return what is there, and the open store; None if the Queue is gone, or goes without us.
 
-        ``fresh``: read everything anew; else objects that nobody has told of a change of may be as they were read last.
-        Redis is always read. Raises ApiError and ApiUnavailable.
+        `UNCHANGED` if it is what was there when there was nothing to do, a short time ago; never if ``fresh``.
+        ``fresh``: read the Queue anew; else it may be as it is known. Redis is always read. Raises ApiError and
+        ApiUnavailable.
         """
         queue = await self._queue(key, fresh)
         if queue is None:
@@ -68,11 +86,25 @@ class Observer:
         deleted = queue.deleted_at is not None
         if deleted and FINALIZER not in queue.finalizers:
             return None
-        versions = await self._versions(key, queue, fresh)
-        workers = await self._workers(key, queue, fresh)
         owner = {"cluster": self._cluster, "namespace": key.namespace, "name": key.name, "uid": queue.uid}
         memory = self._memory.of(queue.uid)
+        objects = self._fingerprint(key, queue)
+        quiet = None if fresh or objects is None else memory.quiet
+        if quiet is not None and (self._now() >= quiet.until or quiet.objects != objects):
+            quiet = None
+        if quiet is not None and not quiet.glanced and quiet.glance == await self._redis.glance(queue):
+            quiet.glanced = True  # every other time a glance is enough
+            return UNCHANGED
+        versions = await self._versions(key, queue)
+        objects = self._fingerprint(key, queue)
         backend, store = await self._redis.read(queue, versions, owner)
+        fingerprint = None
+        if objects is not None and isinstance(backend, Backend):
+            fingerprint = (objects, *fingerprint_of(backend, store))
+        if quiet is not None and fingerprint == (quiet.objects, quiet.glance, quiet.rest):
+            quiet.glanced = False
+            return UNCHANGED
+        workers = await self._workers(key, queue)
         seen = Observed(
             queue,
             versions,
@@ -83,77 +115,52 @@ class Observer:
             await self._target(queue),
             settled_epoch=memory.settled_epoch,
             applied=dict(memory.applied),
-            companions=await self._companions(queue, workers, fresh=fresh),
+            companions=await self._companions(key, queue, workers, fresh=fresh),
+            fingerprint=fingerprint,
             namespace_ends=deleted and await self._namespace_ends(key.namespace),
             leaving=await self._pods(queue, selector_text(queue)) if deleted else (),
             scaling=self._scaling(key),
         )
         return seen, store
 
-    async def prime(self, namespaces: Iterable[str | None]) -> None:
-        """Read the objects of all Queues in pages: with many of them, one by one would take minutes."""
-        ticket = self._recent.ticket()
-        queues_by_key: dict[QueueKey, QueueObject] = {}
-        found: dict[QueueKey, list[Body]] = {}
-        for namespace in namespaces:
-            async for body in self._kube.items(queues(namespace)):
-                queue = QueueObject.parse(body)
-                key = QueueKey(queue.namespace, queue.name)
-                queues_by_key[key] = queue
-                self._recent.put(key, "queue", ticket, queue, [queue.resource_version])
-            async for body in self._kube.items(queue_versions(namespace)):
-                if (name := body["metadata"].get("labels", {}).get(QUEUE_LABEL)) is not None:
-                    found.setdefault(QueueKey(body["metadata"]["namespace"], name), []).append(body)
-            ours = f"{MANAGED_BY_LABEL}={OPERATOR}"
-            async for body in self._kube.items(deployments(namespace), labels=ours):
-                key = QueueKey(body["metadata"]["namespace"], body["metadata"]["labels"].get(QUEUE_LABEL, ""))
-                if body["metadata"]["name"] == workers_name(key.name):
-                    self._keep_workers(key, ticket, body)
-        for key, queue in queues_by_key.items():
-            self._keep_versions(key, ticket, queue, found.get(key, []))
-
     async def _queue(self, key: QueueKey, fresh: bool) -> QueueObject | None:
-        if not fresh and (kept := self._recent.get(key, "queue")) is not None:
-            found: QueueObject = kept.value
-            return found
-        ticket = self._recent.ticket()
+        if not fresh and (known := self._recent.queue(key)) is not None:
+            return known
         body = await self._kube.find(f"{queues(key.namespace)}/{key.name}")
         if body is None:
+            self._recent.forget(key)
             return None
-        queue = QueueObject.parse(body)
-        self._recent.put(key, "queue", ticket, queue, [queue.resource_version])
-        return queue
+        self._recent.keep_queue(body)
+        # An answer that is older than what a watch has told is not believed.
+        return self._recent.queue(key) or QueueObject.parse(body)
 
-    async def _versions(self, key: QueueKey, queue: QueueObject, fresh: bool) -> tuple[QueueVersionObject, ...]:
-        if not fresh and (kept := self._recent.get(key, "versions")) is not None:
-            found: tuple[QueueVersionObject, ...] = kept.value
-            return found
-        ticket, path = self._recent.ticket(), queue_versions(queue.namespace)
-        bodies = [body async for body in self._kube.items(path, labels=f"{QUEUE_LABEL}={queue.name}")]
-        return self._keep_versions(key, ticket, queue, bodies)
+    async def _versions(self, key: QueueKey, queue: QueueObject) -> tuple[QueueVersionObject, ...]:
+        bodies: Iterable[Object] | None = self._recent.versions(key)
+        if bodies is None:
+            path, labels = queue_versions(queue.namespace), f"{QUEUE_LABEL}={queue.name}"
+            bodies = listed = [body async for body in self._kube.items(path, labels=labels)]
+            self._recent.keep_versions(key, listed)
+        found = (_queue_version(body, queue) for body in bodies)
+        return tuple(version for version in found if version is not None)
 
-    def _keep_versions(
-        self, key: QueueKey, ticket: int, queue: QueueObject, bodies: list[Body]
-    ) -> tuple[QueueVersionObject, ...]:
-        parsed = (_queue_version(body, queue) for body in bodies)
-        versions = tuple(version for version in parsed if version is not None)
-        numbers = [body["metadata"]["resourceVersion"] for body in bodies]
-        self._recent.put(key, "versions", ticket, versions, numbers)
-        return versions
+    def _fingerprint(self, key: QueueKey, queue: QueueObject) -> Hashable:
+        """Return what tells one sight of the objects from another; None if more would have to be looked at."""
+        workers, versions = self._recent.workers(key), self._recent.version_numbers(key)
+        idle = queue.deleted_at is None and queue.spec is not None and queue.spec.scale_target is None
+        if not idle or versions is None or (workers is None and _may_have_workers(queue)):
+            return None
+        return queue.resource_version, versions, None if workers is None else workers.version, self._scaling(key)
 
-    async def _workers(self, key: QueueKey, queue: QueueObject, fresh: bool) -> WorkersObject | None:
+    async def _workers(self, key: QueueKey, queue: QueueObject) -> WorkersObject | None:
+        if not _may_have_workers(queue):
+            return None
         name = workers_name(queue.name)
-        if not fresh and (kept := self._recent.get(key, "workers")) is not None:
-            body = None if kept.value is None else kept.value.unpacked()
+        if (known := self._recent.workers(key)) is not None:
+            body = None if known.value is None else known.value.unpacked()
         else:
-            ticket = self._recent.ticket()
             body = await self._kube.find(f"{deployments(queue.namespace)}/{name}")
-            self._keep_workers(key, ticket, body)
+            self._recent.keep_workers(key, body)
         return None if body is None else await self._deployment(queue, name, body)
-
-    def _keep_workers(self, key: QueueKey, ticket: int, body: Body | None) -> None:
-        value, versions = (None, ()) if body is None else (Packed(body), (body["metadata"]["resourceVersion"],))
-        self._recent.put(key, "workers", ticket, value, versions)
 
     async def _target(self, queue: QueueObject) -> WorkersObject | None:
         name = None if queue.spec is None else queue.spec.scale_target
@@ -168,7 +175,7 @@ class Observer:
             return WorkersObject(body, whose)
         pods = await self._pods(queue, selector_of(body)) if worth_listing(body, queue.status) else ()
         autoscalers = await self._autoscalers.of(queue.namespace, name)
-        other = other_scaler(queue, body, self._recent.queues()) if scaled_only else ""
+        other = other_scaler(queue, body, self._recent.scalers(queue.namespace)) if scaled_only else ""
         return WorkersObject(body, whose, pods, autoscalers, other)
 
     async def _pods(self, queue: QueueObject, labels: str) -> tuple[Body, ...]:
@@ -186,24 +193,27 @@ class Observer:
         return tuple(pods)
 
     async def _companions(
-        self, queue: QueueObject, workers: WorkersObject | None, *, fresh: bool
+        self, key: QueueKey, queue: QueueObject, workers: WorkersObject | None, *, fresh: bool
     ) -> dict[str, Body] | None:
         """Return what is made beside the workers; None: not looked at, since nothing speaks for a change."""
-        made = queue.spec is not None and queue.spec.made_workers is not None
-        if workers is None and not made and queue.deleted_at is None:
+        deleted, memory = queue.deleted_at is not None, self._memory.of(queue.uid)
+        if not _may_have_workers(queue):
             return {}
-        memory = self._memory.of(queue.uid)
         well = workers is not None and workers.ownership == "ours" and not worth_listing(workers.body, queue.status)
+        known = self._recent.companions(key, COMPANIONS_SECONDS if well else TROUBLED_SECONDS)
+        if known is not None and not deleted:
+            return known
         if memory.companions_at is None:
             memory.companions_at = self._now() + timedelta(seconds=self._uniform(0.0, COMPANIONS_SECONDS))
-        if not fresh and well and queue.deleted_at is None and self._now() < memory.companions_at:
-            return None
-        found = {
+        if well and not fresh and not deleted and self._now() < memory.companions_at:
+            return None  # after a start, they are looked at one after the other
+        read = {
             kind: await self._kube.find(f"{objects(kind, queue.namespace)}/{companion_name(queue, kind)}")
             for kind in KINDS
         }
-        memory.companions_at = self._now() + timedelta(seconds=COMPANIONS_SECONDS * self._uniform(0.8, 1.2))
-        return {kind: body for kind, body in found.items() if body is not None}
+        found = {kind: body for kind, body in read.items() if body is not None}
+        self._recent.keep_companions(key, found)
+        return found
 
     async def _namespace_ends(self, name: str) -> bool:
         try:
@@ -222,7 +232,13 @@ async def read_cluster_uid(kube: Kube) -> str:
     return str(body["metadata"]["uid"])
 
 
-def _queue_version(body: Body, queue: QueueObject) -> QueueVersionObject | None:
+def _may_have_workers(queue: QueueObject) -> bool:
+    """Whether a worker Deployment of ours is wanted, or was told of in the status."""
+    wanted = queue.spec is None or queue.spec.made_workers is not None
+    return wanted or queue.deleted_at is not None or queue.status.selector is not None
+
+
+def _queue_version(body: Object, queue: QueueObject) -> QueueVersionObject | None:
     metadata = body["metadata"]
     try:
         spec = QueueVersionSpec.model_validate(body["spec"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
@@ -179,9 +179,10 @@ class Observed:
     spec.workers.scaleTargetRef names. ``settled_epoch``: the epoch up to which this process has made all partitions
     agree with the topology. ``applied``: by kind, the resourceVersion of an object of the workers and the hash of what
     was applied when that changed nothing. ``companions``: what is there beside the Deployment under the same name, by
-    kind (None: not looked at this time). ``namespace_ends``: the namespace is being deleted, and ``leaving``: the
-    worker Pods that are there; both are looked up only while the Queue is being deleted.
-    ``scaling``: what is told of the scaling by load.
+    kind (None: not looked at this time). ``fingerprint``: of objects, of Redis at a glance, and of the rest; equal for
+    two passes that have seen the same, the time apart (None: cannot be told). ``namespace_ends``: the namespace is
+    being deleted, and ``leaving``: the worker Pods that are there; both are looked up only while the Queue is being
+    deleted. ``scaling``: what is told of the scaling by load.
     """
 
     queue: QueueObject
@@ -194,6 +195,7 @@ class Observed:
     settled_epoch: int | None = None
     applied: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     companions: Mapping[str, Object] | None = field(default_factory=dict)
+    fingerprint: tuple[Hashable, Hashable, Hashable] | None = field(default=None, compare=False)
     namespace_ends: bool = False
     leaving: tuple[Object, ...] = ()
     scaling: ScalingReport = field(default_factory=ScalingReport)

@@ -6,6 +6,7 @@ import logging
 import random
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
+from datetime import timedelta
 
 from headrace.errors import HeadraceError
 from headrace.stores.base import Store
@@ -14,9 +15,9 @@ from headrace_operator.apply import Applier, Outdated, Refused
 from headrace_operator.connection import Connections, is_of_connection, problem
 from headrace_operator.events import Recorder
 from headrace_operator.kube import ApiError, Kube, queues
-from headrace_operator.memory import Memory
+from headrace_operator.memory import Memory, Quiet
 from headrace_operator.metrics import OperatorMetrics
-from headrace_operator.observe import Observer
+from headrace_operator.observe import Observer, Unchanged
 from headrace_operator.observed import Observed, QueueObject
 from headrace_operator.pace import Priority
 from headrace_operator.planning import Plan, plan
@@ -27,11 +28,14 @@ from headrace_operator.scaling.target import Target, target_of
 from headrace_operator.status import build_status, patch, to_write
 from headrace_operator.steps import Step
 
-MAX_ROUNDS = 20
-"""Plans that one pass may run; the longest way known takes about ten."""
+MAX_ROUNDS = 40
+"""Plans that one pass may run; the longest way known takes about twenty."""
 MAX_CONFLICTS = 5
 """Times that one pass looks again because somebody else was faster."""
 FIRST_RETRY, LAST_RETRY = 1.0, 30.0
+QUIET_SECONDS = 300.0
+"""While everything stays as it was, a Queue is thought about again after this time only."""
+UNHURRIED_MS = 30_000
 MEASURED_SECONDS = 30.0
 """Measurements of one Queue are written at most this often."""
 _DECISIONS = (Reason.AWAITING_PROMOTION, Reason.TOO_MANY_DRAINING)
@@ -99,29 +103,29 @@ class Reconciler:
             if there is None:
                 await self._forget(key)
                 return None
+            if isinstance(there, Unchanged):
+                return self._resync_seconds * self._uniform(0.8, 1.0)
             seen, store = there
             await self._note(key, seen.queue)
             decision = plan(seen)
             # A loss is told before it is repaired: after a repair nothing shows it any more.
-            if fresh and decision.data_loss and not await self._write_status(seen, decision, None):
+            if decision.data_loss and not await self._write_status(seen, decision, None):
                 conflicts += 1  # somebody changed the object in between: look again, and tell it then
                 continue
             if not decision.steps:
                 return await self._settle(key, seen, store, decision, None)
-            if not fresh:
-                fresh = True  # nothing is done because of what was kept from earlier
+            if not fresh and not all(step.harmless for step in decision.steps):
+                fresh = True
                 continue
             try:
                 for step in decision.steps:
-                    try:
-                        await self._applier.run(step, seen.queue, store)
-                    finally:
-                        self._recent.forget(key)
+                    await self._applier.run(step, seen.queue, store)
                     log.info("%s: done: %s", key, _told(step), extra={"queue": str(key)})
                     self._metrics.stepped(type(step).__name__, drift=step.drift)
                     if step.event is not None:
-                        await self._recorder.tell(seen.queue, step.event)
+                        self._recorder.tell(seen.queue, step.event)
                     await self._after_step(step)
+                fresh = False  # what was read for this plan is as old as any other now
             except Outdated as outdated:
                 conflicts += 1
                 log.info("%s: looks again: %s", key, outdated)
@@ -155,26 +159,32 @@ class Reconciler:
             self._connections.trust(seen.queue)
         written = await self._write_status(seen, decision, failure)
         for event in _events(decision, failure):
-            await self._recorder.tell(seen.queue, event)
-        await self._tell_leader(seen)
+            self._recorder.tell(seen.queue, event)
+        self._tell_leader(seen)
         if not written:
             return self._retry_in(key)  # somebody changed the object in between, and its event brings us back anyway
         if failure is not None and failure.reason is Reason.WAITING_FOR_DELETION:
             return 1.0
         if failure is not None or decision.connection is not None:
             return self._retry_in(key)
-        self._memory.of(seen.queue.uid).failures = 0
+        memory = self._memory.of(seen.queue.uid)
+        memory.failures, memory.quiet = 0, None
+        if decision.look_ms is None or decision.look_ms >= UNHURRIED_MS:
+            # Nothing of this is going to be otherwise because of the time alone.
+            seconds = QUIET_SECONDS * self._uniform(0.8, 1.2)
+            if seen.fingerprint is not None and memory.told_version == seen.queue.resource_version:
+                memory.quiet = Quiet(*seen.fingerprint, seen.now + timedelta(seconds=seconds))
         resync = self._resync_seconds * self._uniform(0.8, 1.0)
         return resync if decision.look_ms is None else min(resync, decision.look_ms / 1000)
 
-    async def _tell_leader(self, seen: Observed) -> None:
+    def _tell_leader(self, seen: Observed) -> None:
         memory, leader, now = self._memory.of(seen.queue.uid), leader_of(seen), self._clock()
         event = leader_event(memory.leader or seen.queue.status.leader, leader, now - memory.leader_told_at)
         if leader is None or event is None:
             return
         memory.leader, memory.leader_told_at = leader, now
         self._metrics.leader_changed(leader.backend)
-        await self._recorder.tell(seen.queue, event)
+        self._recorder.tell(seen.queue, event)
 
     async def _write_status(self, seen: Observed, decision: Plan, failure: Finding | None) -> bool:
         """Write the status if it has to be; False if the object was changed or removed meanwhile."""
@@ -182,21 +192,20 @@ class Reconciler:
         status = build_status(seen, decision, failure)
         derived = to_write(queue.status, status, measured_due=False)
         due = self._clock() - memory.measured_at >= MEASURED_SECONDS
-        if not derived and not (due and to_write(queue.status, status, measured_due=True) and self._may_measure()):
+        measured = to_write(queue.status, status, measured_due=True)
+        memory.told_version = "" if measured else queue.resource_version
+        if not derived and not (due and measured and self._may_measure()):
             return True
         priority = Priority.NORMAL if derived else Priority.LOW
         body = {"metadata": {"resourceVersion": queue.resource_version}, "status": patch(queue.status, status)}
         path = f"{queues(queue.namespace)}/{queue.name}/status"
-        key, ticket = QueueKey(queue.namespace, queue.name), self._recent.ticket()
         try:
-            after = await self._kube.merge(path, body, manager=OPERATOR, priority=priority)
-        except BaseException as error:
-            self._recent.changed(key, "queue")
-            if isinstance(error, ApiError) and error.status in (404, 409):
+            self._recent.keep_queue(await self._kube.merge(path, body, manager=OPERATOR, priority=priority))
+        except ApiError as error:
+            if error.status in (404, 409):
+                self._recent.mistrust(QueueKey(queue.namespace, queue.name))
                 return False
             raise
-        written = QueueObject.parse(after)
-        self._recent.put(key, "queue", ticket, written, [written.resource_version])
         memory.measured_at = self._clock()
         return True
 

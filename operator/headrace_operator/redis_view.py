@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Hashable, Mapping
 
 from headrace.errors import HeadraceError, TopologyUnreadable
 from headrace.leadership.overview import read_leader
@@ -53,6 +54,19 @@ class RedisView:
             return found, None
         return backend, connected.store
 
+    async def glance(self, queue: QueueObject) -> Hashable:
+        """Return the first part of the fingerprint that `read` would lead to; None if there is anything to be said."""
+        if queue.spec is None:
+            return None
+        connected = await self._connections.connect(queue.namespace, queue.uid, queue.spec)
+        if isinstance(connected, ConnectionProblem) or connected.instead_of is not None:
+            return None
+        try:
+            async with asyncio.timeout(REDIS_SECONDS):
+                return _at_a_glance(connected.store, *await _first(connected.store, queue))
+        except (TimeoutError, HeadraceError):
+            return None  # reading it will say why
+
     async def _read(
         self,
         connected: Connected,
@@ -60,8 +74,7 @@ class RedisView:
         versions: tuple[QueueVersionObject, ...],
         owner: Mapping[str, str],
     ) -> Backend:
-        marker = await connected.store.read_marker()
-        topology = await connected.store.read_topology(queue.queue_name)
+        marker, topology = await _first(connected.store, queue)
         counts = await _counts(connected.store, queue, _worth_counting(queue, versions, topology))
         parked = await _parked(connected.store, queue, counts)
         alive = None
@@ -94,6 +107,29 @@ class RedisView:
         return body is not None and body["metadata"]["uid"] == theirs.get("uid")
 
 
+def fingerprint_of(backend: Backend, store: Store | None) -> tuple[Hashable, Hashable]:
+    """Return two values, equal for readings that say the same, the time apart: at a glance, and the rest."""
+    rest = _digest(
+        (backend.endpoint, backend.secret, backend.url, backend.unsafe, backend.owner_alive),
+        None if backend.instead_of is None else backend.instead_of.finding,
+        backend.leader,
+        # All but the time of the reading, which is last.
+        tuple(count[:-1] for counts in backend.counts.values() for count in counts.values()),
+        tuple((version, *types.items()) for version, types in backend.parked.items()),
+    )
+    return _at_a_glance(store, backend.marker, backend.topology), rest
+
+
+def _at_a_glance(store: Store | None, marker: str | None, topology: Topology | None) -> Hashable:
+    told = None if topology is None else (topology.epoch, topology.incarnation, topology.summary())
+    return _digest(id(store), marker, told)  # through another connection all that hold this one have to hear of it
+
+
+def _digest(*values: object) -> bytes:
+    """Return a few bytes in place of plain values: a thousand Queues have many partitions."""
+    return hashlib.blake2b(repr(values).encode(), digest_size=16).digest()
+
+
 def _worth_counting(
     queue: QueueObject, versions: tuple[QueueVersionObject, ...], topology: Topology | None
 ) -> dict[int, int]:
@@ -113,6 +149,12 @@ def _worth_counting(
     if topology is None and status.active_version is not None and status.active_partitions is not None:
         wanted.setdefault(status.active_version, status.active_partitions)
     return wanted
+
+
+async def _first(store: Store, queue: QueueObject) -> tuple[str | None, Topology | None]:
+    """Return mark and topology, in one round trip."""
+    marker, topology = await asyncio.gather(store.read_marker(), store.read_topology(queue.queue_name))
+    return marker, topology
 
 
 async def _counts(store: Store, queue: QueueObject, wanted: Mapping[int, int]) -> dict[int, dict[int, Counts]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import signal
 import threading
@@ -20,11 +21,12 @@ from headrace_operator.dispatcher import Dispatcher
 from headrace_operator.events import Recorder
 from headrace_operator.kube import ApiError, ApiUnavailable, Kube, load_configuration
 from headrace_operator.leadership import Leadership
+from headrace_operator.listing import Lister
 from headrace_operator.memory import Memory
 from headrace_operator.metrics import Gauges, OperatorMetrics
 from headrace_operator.observe import Observer, read_cluster_uid
 from headrace_operator.pace import Budget, Pace
-from headrace_operator.recent import Recent, What
+from headrace_operator.recent import Body, Recent, What
 from headrace_operator.reconciler import Reconciler, go_on
 from headrace_operator.scaling.loop import ScalingLoop
 from headrace_operator.scaling.replicas import Replicas
@@ -37,6 +39,7 @@ from headrace_operator.workers_watch import WorkersWatch
 START_SECONDS = 60.0
 """How long the operator waits for the API server and its CustomResourceDefinitions before it gives up."""
 UNHEALTHY_SECONDS = 1200.0
+LAST_EVENTS_SECONDS = 0.5
 SETTLE_SECONDS = 0.2
 """A rollout changes a Deployment many times in a moment; one look is enough."""
 MEASUREMENTS_PER_SECOND = 5.0
@@ -81,10 +84,17 @@ class Duties:
         self._dispatcher: Dispatcher | None = None
         self._recent = Recent(clock)
 
-    def changed(self, key: QueueKey, what: What, version: str | None, *, look: bool) -> None:
-        """See `headrace_operator.watch.Watcher`. Who does not lead forgets it: a term begins with all Queues."""
-        self._recent.changed(key, what, version)
-        if look and self._dispatcher is not None:
+    def changed(self, key: QueueKey, what: What, body: Body, *, gone: bool, look: bool) -> None:
+        """See `headrace_operator.watch.Watcher`. Who does not lead forgets it: a term begins with a list of all."""
+        if self._dispatcher is None:
+            return
+        if gone:
+            self._recent.gone(what, key, body["metadata"]["uid"], body["metadata"]["resourceVersion"])
+        elif what == "queue":
+            self._recent.keep_queue(body)
+        else:
+            self._recent.keep_version(key, body)
+        if look:
             self._dispatcher.add(key)
 
     def gauges(self) -> Gauges:
@@ -115,7 +125,7 @@ class Duties:
         recorder = Recorder(kube, clock, self._metrics)
 
         def scaled(key: QueueKey, delay: float) -> None:
-            recent.changed(key, "workers")
+            recent.workers_changed(key, None)
             dispatcher.add(key, delay)
 
         scaler = Scaler(Replicas(kube), recorder, clock=clock, now=utc_now)
@@ -127,7 +137,7 @@ class Duties:
             kube,
             connections,
             observer,
-            Applier(kube, memory, clock),
+            Applier(kube, memory, recent, clock),
             recorder,
             memory,
             recent,
@@ -139,33 +149,33 @@ class Duties:
             scale=scaling.observed,
         )
         dispatcher = Dispatcher(
-            kube,
             reconciler,
-            recent,
+            Lister(kube, recent, settings.watch_namespaces),
             clock=clock,
-            namespaces=settings.watch_namespaces,
             concurrency=settings.concurrency,
             list_seconds=settings.list_seconds,
             metrics=self._metrics,
         )
 
         def workers_changed(key: QueueKey, version: str | None) -> None:
-            recent.changed(key, "workers", version)
+            recent.workers_changed(key, version)
             dispatcher.add(key, SETTLE_SECONDS)
 
         workers = WorkersWatch(load_configuration, workers_changed, settings.watch_namespaces)
         self._dispatcher = dispatcher
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(workers.run())
-                try:
-                    await observer.prime(settings.watch_namespaces or (None,))
-                except (ApiError, ApiUnavailable) as error:
-                    log.warning("the objects could not be read in advance: %s", error)
-                for part in (dispatcher.run(), scaling.run(), connections.secrets.watch(dispatcher.add)):
+                parts = (
+                    *(workers.run(), dispatcher.run(), scaling.run(), recorder.run()),
+                    connections.secrets.watch(dispatcher.add),
+                )
+                for part in parts:
                     tasks.create_task(part)
         finally:
             self._dispatcher = None
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LAST_EVENTS_SECONDS):
+                    await recorder.flush()
             await connections.close()
 
 

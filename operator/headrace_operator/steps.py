@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from headrace.settings import QueueSettings
 from headrace.topology import Topology
@@ -19,9 +19,11 @@ from headrace_operator.reasons import Event
 class Step:
     """One step. ``event`` is told about the Queue once the step is done.
 
-    ``drift``: it puts right what somebody else has changed.
+    ``drift``: it puts right what somebody else has changed. ``harmless``: done because of an old look at the Queue, it
+    costs nothing but another step.
     """
 
+    harmless: ClassVar[bool] = False
     event: Event | None = field(default=None, kw_only=True)
     drift: bool = field(default=False, kw_only=True, compare=False)
 
@@ -30,6 +32,7 @@ class Step:
 class WriteMarker(Step):
     """Mark the Redis data set, unless it is marked; ``marker`` None: with a new mark."""
 
+    harmless = True
     marker: str | None
 
 
@@ -53,6 +56,7 @@ class Configure(Step):
 class Settle(Step):
     """Make every partition agree with the topology: finishes what somebody left."""
 
+    harmless = True
     topology: Topology
 
 
@@ -60,6 +64,7 @@ class Settle(Step):
 class Provision(Step):
     """Create the partitions of a version that is going to be promoted over ``current``."""
 
+    harmless = True
     current: Topology | None
     version: int
     partitions: int
@@ -87,6 +92,7 @@ class Promote(Step):
 class CloseDrained(Step):
     """Close the empty partitions of a draining version."""
 
+    harmless = True
     topology: Topology
     version: int
 
@@ -110,6 +116,7 @@ class Complete(Step):
 class CreateQueueVersion(Step):
     """Create the QueueVersion of a version."""
 
+    harmless = True
     version: int
     partitions: int
 
@@ -118,6 +125,7 @@ class CreateQueueVersion(Step):
 class AdoptQueueVersion(Step):
     """Become the owner of a QueueVersion that has none."""
 
+    harmless = True
     name: str
     uid: str
 
@@ -126,6 +134,7 @@ class AdoptQueueVersion(Step):
 class ReportQueueVersion(Step):
     """Write the status of a QueueVersion."""
 
+    harmless = True
     name: str
     status: QueueVersionStatus
 
@@ -142,6 +151,7 @@ class DeleteQueueVersion(Step):
 class CreateWorkers(Step):
     """Create the worker Deployment, with 0 replicas and nothing but them owned by the scaler."""
 
+    harmless = True
     body: Mapping[str, Any]
 
 
@@ -152,6 +162,7 @@ class ClaimName(Step):
     Applying alone would take over an object that somebody else has made under the name a moment ago.
     """
 
+    harmless = True
     body: Mapping[str, Any]
 
 
@@ -179,6 +190,7 @@ class ReleaseWorkers(Step):
     Else a field that is later removed from what is applied would stay, as the scaler's.
     """
 
+    harmless = True
     name: str
     managed_fields: tuple[Mapping[str, Any], ...]
     resource_version: str
@@ -188,6 +200,7 @@ class ReleaseWorkers(Step):
 class Scale(Step):
     """Set the replicas of the Deployment that runs the workers, if it is still as ``found``."""
 
+    harmless = True
     found: Mapping[str, Any]
     replicas: int
 
@@ -227,6 +240,7 @@ class DeleteObject(Step):
 class SetFinalizers(Step):
     """Let the Queue, if it is still at ``resource_version``, have these finalizers."""
 
+    harmless = True
     finalizers: tuple[str, ...]
     resource_version: str
 

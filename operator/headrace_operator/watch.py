@@ -15,17 +15,20 @@ from typing import Any, Protocol
 import kopf
 
 from headrace_operator.api.names import API_VERSION, GROUP, QueueKey
-from headrace_operator.kube import authorization, load_configuration
+from headrace_operator.kube import PAGE, authorization, load_configuration
 from headrace_operator.recent import What
 
 Body = Mapping[str, Any]
 
 
+_REMEMBERED = 10_000
+
+
 class Watcher(Protocol):
     """Who is told of changes."""
 
-    def changed(self, key: QueueKey, what: What, version: str | None, *, look: bool) -> None:
-        """Say that an object of a Queue has now the resourceVersion ``version`` (None: it is gone).
+    def changed(self, key: QueueKey, what: What, body: Body, *, gone: bool, look: bool) -> None:
+        """Say that an object of a Queue is ``body`` now, or was it before it went.
 
         ``look``: something that a plan depends on has changed; else it was a status, perhaps written by ourselves.
         """
@@ -42,6 +45,7 @@ class Changes:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._seen: dict[str, tuple[str, str, float]] = {}
+        self._gone: dict[str, float] = {}
 
     def matters(self, kind: str | None, body: Body) -> tuple[bool, bool]:
         """Return whether an event of type ``kind`` is worth a look, and whether the object was known before."""
@@ -49,6 +53,9 @@ class Changes:
         uid, known = metadata["uid"], metadata["uid"] in self._seen
         if kind == "DELETED":
             self._seen.pop(uid, None)
+            if len(self._gone) >= _REMEMBERED:
+                self._gone.clear()
+            self._gone[uid] = self._clock()
             return True, known
         fields = ("generation", "annotations", "labels", "ownerReferences", "finalizers", "deletionTimestamp")
         text = json.dumps([metadata.get(field) for field in fields], sort_keys=True)
@@ -63,7 +70,7 @@ class Changes:
         ``since``: clock of that list; some time must have passed. One of which anything came since then was not missed.
         """
         for uid, version in listed.items():
-            _, delivered, at = self._seen.get(uid, ("", "", float("-inf")))
+            _, delivered, at = self._seen.get(uid, ("", "", self._gone.get(uid, float("-inf"))))
             if delivered != version and at < since:
                 return True
         return False
@@ -83,6 +90,10 @@ def make_registry(watcher: Watcher, queues: Changes, started: Callable[[], None]
         settings.watching.connect_timeout = 10
         settings.watching.inactivity_timeout = 70
         settings.networking.request_timeout = 30
+        # All objects at once, and a task for each that waits five seconds for more to do, take more memory for a moment
+        # than everything that is kept afterwards.
+        settings.watching.chunk_size = PAGE
+        settings.queueing.idle_timeout = 0.1
         # Else it retries the permission to list CRDs and namespaces for a minute, which we do not ask for.
         settings.scanning.disabled = True
         # Else any ClusterKopfPeering named "default" in the cluster pauses us.
@@ -101,7 +112,7 @@ def make_registry(watcher: Watcher, queues: Changes, started: Callable[[], None]
     async def queue_changed(type: str | None, body: Body, **_: Any) -> None:
         look, _known = queues.matters(type, body)
         key = QueueKey(body["metadata"]["namespace"], body["metadata"]["name"])
-        watcher.changed(key, "queue", _version(type, body), look=look)
+        watcher.changed(key, "queue", dict(body), gone=type == "DELETED", look=look)
 
     @kopf.on.event(GROUP, API_VERSION, "queueversions", registry=registry)
     async def queue_version_changed(type: str | None, body: Body, **_: Any) -> None:
@@ -110,13 +121,9 @@ def make_registry(watcher: Watcher, queues: Changes, started: Callable[[], None]
             # One that appears was made by us, or will be noticed when we want to make it.
             look = changed and (known or type == "DELETED")
             key = QueueKey(body["metadata"]["namespace"], name)
-            watcher.changed(key, "versions", _version(type, body), look=look)
+            watcher.changed(key, "versions", dict(body), gone=type == "DELETED", look=look)
 
     return registry
-
-
-def _version(kind: str | None, body: Body) -> str | None:
-    return None if kind == "DELETED" else str(body["metadata"]["resourceVersion"])
 
 
 def connection_info() -> kopf.ConnectionInfo:

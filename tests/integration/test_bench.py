@@ -8,24 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from bench.report import Result
-
-ROOT = Path(__file__).resolve().parents[2]
-
-
-def bench(folder: Path, *arguments: str) -> Result:
-    command = [sys.executable, "-m", "bench", *arguments, "--rounds", "1", "--no-peers", "--output", str(folder)]
-    done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True, timeout=100)
-    assert done.returncode == 0, done.stderr
-    (data,) = folder.glob("*.json")
-    found = Result.model_validate_json(data.read_text())
-    assert done.stdout.startswith(data.with_suffix(".md").read_text())
-    return found
+from tests.services.bench import ROOT, run_bench
 
 
 @pytest.mark.parametrize(("id", "jobs"), [("B1", "500"), ("B2", "500"), ("B6", "2000"), ("B7", "500"), ("B10", "500")])
 def test_a_benchmark_runs_without_peers_and_leaves_their_targets_open(tmp_path: Path, id: str, jobs: str) -> None:
-    found = bench(tmp_path, id, "--jobs", jobs)
+    found = run_bench(tmp_path, id, "--jobs", jobs)
     assert found.id == id
     assert found.ours
     assert found.peers == ()

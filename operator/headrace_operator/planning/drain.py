@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-from headrace.lifecycle import drain_look_ms, undrained_reason
+from headrace.lifecycle import CLIENT_RETRY_MS, drain_look_ms, undrained_reason
 from headrace.migration import drain_action
 from headrace.stores.base import Counts
 from headrace.topology import Topology
@@ -56,7 +56,8 @@ def drained(counts: Mapping[int, Counts]) -> bool:
 def next_look_ms(backend: Backend) -> int | None:
     """Return after how many milliseconds the draining versions are worth another look; None if none drains.
 
-    Between 1 and 30 s: soon while jobs run or wait, later if everything left is due later.
+    30 s at most: soon while jobs run or wait, later if everything left is due later, and at once when the last of a
+    version is over.
     """
     topology = backend.topology
     if topology is None or not topology.older:
@@ -66,8 +67,14 @@ def next_look_ms(backend: Backend) -> int | None:
         counts = backend.counts.get(version, {})
         soonest = min(soonest, drain_look_ms(counts.values(), topology.settings.drain.timeout_ms))
         if undrained_reason(counts) in (None, "ClientsMayRetry"):
-            soonest = min(soonest, 1_000)
+            soonest = min(soonest, _retried_ms(counts.values()))
     return soonest
+
+
+def _retried_ms(counts: Iterable[Counts]) -> int:
+    """Return after how many milliseconds no producer resends a call of before the mark: the version can end then."""
+    waits = [count.marked_at + CLIENT_RETRY_MS - count.now for count in counts if count.marked_at is not None]
+    return max(0, *waits, 0) + 50
 
 
 def waits_for(version: int, counts: Mapping[int, Counts], parked: Mapping[str, int], waiting: str) -> Finding:

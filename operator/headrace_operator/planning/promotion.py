@@ -59,12 +59,11 @@ def promotion(case: Case) -> tuple[list[Step], Finding | None]:
     counts = case.backend.counts.get(spec.version, {})
     if len(counts) < spec.partitions or any(count.state == "absent" for count in counts.values()):
         return [Provision(topology, spec.version, spec.partitions)], None
-    if target.status.phase != "Provisioned":
-        provisioned = QueueVersionStatus(observed_generation=1, phase="Provisioned")
-        return [ReportQueueVersion(target.name, provisioned)], None
     if topology is not None:
         if finding := _gate(case, topology):
-            return [], finding
+            provisioned = QueueVersionStatus(observed_generation=1, phase="Provisioned")
+            told = target.status.phase == "Provisioned"
+            return [] if told else [ReportQueueVersion(target.name, provisioned)], finding
         was = f"v{topology.active} drains"
     else:
         was = "the queue takes jobs"

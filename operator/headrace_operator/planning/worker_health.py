@@ -48,7 +48,8 @@ def worth_listing(deployment: Object, status: QueueStatus) -> bool:
     """Whether the Pods have to be looked at: they are not all as wanted, or were failing when last told of."""
     told = status.condition(CONDITION)
     failing = told is not None and told.status == "False" and told.reason in ACTIONABLE
-    return failing or not _complete(deployment)
+    none = deployment["spec"].get("replicas", 1) == 0 and not deployment.get("status", {}).get("replicas")
+    return not none and (failing or not _complete(deployment))
 
 
 def worker_health(observed: Observed) -> Health | None:

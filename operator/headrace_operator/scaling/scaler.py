@@ -271,7 +271,7 @@ class Scaler:
         why = memory.stepped_down if replicas < target.replicas and memory.stepped_down else decision.reason
         text = f"{target.deployment.name}: {target.replicas} -> {replicas} replicas ({why})"
         log.info("%s/%s: %s", target.queue.namespace, target.queue.name, text)
-        await self._recorder.tell(target.queue, normal(Reason.SCALED, text))
+        self._recorder.tell(target.queue, normal(Reason.SCALED, text))
         return target.with_deployment(after)
 
     async def _keep(self, store: Store, queue: str, memory: ScalingMemory, *, decided: bool) -> None:

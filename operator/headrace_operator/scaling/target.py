@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from headrace.stores.base import Store, WorkerEntry
 from headrace.topology import Topology
 from headrace_operator.api.queue_spec import QueueSpec
+from headrace_operator.api.queue_status import QueueStatus
 from headrace_operator.observed import ConnectionProblem, Observed, QueueObject
 from headrace_operator.planning.decision import Plan
 from headrace_operator.planning.workers import not_scaled
@@ -23,6 +24,8 @@ def target_of(seen: Observed, store: Store | None, decision: Plan) -> Target | N
     if spec is None or found is None or spec.scaling.mode != "Backlog" or not_scaled(seen) is not None:
         return None
     deployment = ScaledDeployment.of(found.body)
+    # Of a thousand Queues that are scaled, the reports would be most of what is kept.
+    queue = replace(queue, status=QueueStatus())
     if isinstance(backend, ConnectionProblem) or decision.connection is not None:
         return Target(queue, spec, deployment)
     if backend.topology is None:

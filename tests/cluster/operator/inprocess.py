@@ -19,7 +19,7 @@ from headrace_operator.events import Recorder
 from headrace_operator.kube import Kube
 from headrace_operator.memory import Memory
 from headrace_operator.observe import Observer, read_cluster_uid
-from headrace_operator.recent import Recent, What
+from headrace_operator.recent import Recent
 from headrace_operator.reconciler import Reconciler
 from headrace_operator.running import utc_now
 from headrace_operator.steps import Step
@@ -58,9 +58,18 @@ class DyingStore:
 
 
 class NothingRecent(Recent):
-    """Keeps nothing: no watch runs here that would tell of changes."""
+    """Knows nothing: no watch runs here that would tell of changes."""
 
-    def get(self, key: QueueKey, what: What) -> None:
+    def queue(self, key: QueueKey) -> None:
+        return None
+
+    def versions(self, key: QueueKey) -> None:
+        return None
+
+    def workers(self, key: QueueKey) -> None:
+        return None
+
+    def companions(self, key: QueueKey, seconds: float) -> None:
         return None
 
 
@@ -85,13 +94,14 @@ class OperatorInTest:
         autoscalers = Autoscalers(self.kube, time.monotonic)
         recent = NothingRecent(time.monotonic)
         self.observer = Observer(self.kube, self._connections, self.memory, uid, utc_now, autoscalers, recent)
-        self.applier = Applier(self.kube, self.memory, time.monotonic)
+        self._recorder = Recorder(self.kube, time.monotonic)
+        self.applier = Applier(self.kube, self.memory, recent, time.monotonic)
         self.reconciler = Reconciler(
             self.kube,
             self._connections,
             self.observer,
             self.applier,
-            Recorder(self.kube, time.monotonic),
+            self._recorder,
             self.memory,
             recent,
             clock=time.monotonic,
@@ -102,6 +112,7 @@ class OperatorInTest:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        await self._recorder.flush()
         await self._connections.close()
         await self.kube.close()
 

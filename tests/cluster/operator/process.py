@@ -29,6 +29,13 @@ class OperatorProcess:
         self._environment = cluster.environment() | {"HEADRACE_LEADER_ELECTION": "off"} | environment
         self._process: subprocess.Popen[bytes] | None = None
 
+    @property
+    def pid(self) -> int:
+        """Its process id. Raises RuntimeError if it was not started."""
+        if self._process is None:
+            raise RuntimeError("the operator does not run")
+        return self._process.pid
+
     def start(self) -> None:
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(list(self._command), env=self._environment, stdout=log, stderr=log)

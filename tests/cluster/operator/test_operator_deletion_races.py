@@ -86,7 +86,7 @@ async def test_O23_O7_finalizers_of_others_and_status_writes_meet_ours_without_l
         await operator.reconciler.reconcile(key)
         assert queues.get("mail")["metadata"]["finalizers"] == [theirs, FINALIZER]
         seen = await operator.observer.observe(key)
-        assert seen is not None
+        assert isinstance(seen, tuple)
         observed, store = seen
         # Of two writers that have read the same object, one looks again, whichever it is.
         await asyncio.to_thread(patch_status, "by somebody else")

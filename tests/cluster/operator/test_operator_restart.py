@@ -183,7 +183,7 @@ async def plans_up_to_promotion(operator: OperatorInTest, key: QueueKey) -> tupl
     """Run plans until the next one would promote; what that one was made from."""
     for _ in range(20):
         found = await operator.observer.observe(key)
-        assert found is not None
+        assert isinstance(found, tuple)
         seen, store = found
         planned = plan(seen).steps
         assert store is not None

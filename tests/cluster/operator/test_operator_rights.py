@@ -86,7 +86,9 @@ def test_E10_installed_for_two_namespaces_nothing_is_forbidden_and_no_right_is_u
         cluster.wait_for(lambda: queues.deployment("mail")["spec"]["replicas"] == 1, what="one worker")
 
         # A QueueVersion of somebody else is looked at, one without an owner adopted, an ended one deleted.
-        cluster.apply(queue_version("mail-v2", 2), namespace=first)
+        elsewhere = queue_version("mail-v2", 2)
+        elsewhere["spec"]["queueRef"] = "another"
+        cluster.apply(elsewhere, namespace=first)
         jobs.put(redis.url, queues.queue_name("mail"), ["a"])
         queues.patch("mail", version=2, partitions=4)
         queues.wait("mail", "Ready", "False", "QueueVersionConflict")

@@ -14,6 +14,7 @@ from headrace_operator import steps
 from headrace_operator.apply import Applier, Outdated
 from headrace_operator.kube import Kube
 from headrace_operator.memory import Memory
+from headrace_operator.recent import Recent
 from tests.unit.operator.api_in_memory import ApiInMemory
 from tests.unit.operator.scene import queue
 
@@ -38,7 +39,7 @@ async def store() -> MemoryStore:
 
 
 def applier() -> Applier:
-    return Applier(cast(Kube, ApiInMemory()), Memory(), time.monotonic)
+    return Applier(cast(Kube, ApiInMemory()), Memory(), Recent(time.monotonic), time.monotonic)
 
 
 async def test_of_two_that_complete_a_version_at_once_both_have_completed_it(store: MemoryStore) -> None:

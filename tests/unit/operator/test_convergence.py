@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, cast
@@ -25,7 +26,7 @@ from headrace_operator.memory import Memory
 from headrace_operator.metrics import OperatorMetrics
 from headrace_operator.observe import Observer
 from headrace_operator.recent import Recent
-from headrace_operator.reconciler import Reconciler
+from headrace_operator.reconciler import Reconciler, go_on
 from headrace_operator.steps import Step
 from tests.unit.operator.api_in_memory import ApiInMemory
 
@@ -66,36 +67,41 @@ class World:
                 if left <= 0:
                     raise Killed
 
-        kube, memory = cast(Kube, self.api), Memory()
-        connections = Connections(kube, clock=self.seconds, open_url=lambda _: self.store.clone())
-        autoscalers, recent = Autoscalers(kube, self.seconds), Recent(self.seconds)
-        observer = Observer(
-            kube,
-            connections,
-            memory,
-            "cluster",
-            lambda: datetime.fromtimestamp(self.seconds(), UTC),
-            autoscalers,
-            recent,
-        )
-        reconciler = Reconciler(
-            kube,
-            connections,
-            observer,
-            Applier(kube, memory, self.seconds),
-            Recorder(kube, self.seconds),
-            memory,
-            recent,
-            clock=self.seconds,
-            after_step=after,
-            metrics=self.metrics,
-        )
+        connections, reconciler = self.operator(Recent(self.seconds), after)
         try:
             await reconciler.reconcile(KEY)
         except Killed:
             pass
         finally:
             await connections.close()
+
+    def operator(
+        self,
+        recent: Recent,
+        after_step: Callable[[Step], Awaitable[None]] = go_on,
+        open_url: Callable[[str], Any] | None = None,
+    ) -> tuple[Connections, Reconciler]:
+        """The parts of one operator; who asked for it closes the connections."""
+        kube, memory = cast(Kube, self.api), Memory()
+        connections = Connections(kube, clock=self.seconds, open_url=open_url or (lambda _: self.store.clone()))
+        autoscalers = Autoscalers(kube, self.seconds)
+        observer = Observer(kube, connections, memory, "cluster", self.utc, autoscalers, recent)
+        reconciler = Reconciler(
+            kube,
+            connections,
+            observer,
+            Applier(kube, memory, recent, self.seconds),
+            Recorder(kube, self.seconds),
+            memory,
+            recent,
+            clock=self.seconds,
+            after_step=after_step,
+            metrics=self.metrics,
+        )
+        return connections, reconciler
+
+    def utc(self) -> datetime:
+        return datetime.fromtimestamp(self.seconds(), UTC)
 
     def seconds(self) -> float:
         return self.now / 1000
@@ -168,6 +174,7 @@ ACTIONS = st.lists(
 
 
 @given(actions=ACTIONS)
+@pytest.mark.timeout(300)
 @settings(max_examples=150, deadline=None)
 def test_K2_O1_O2_any_history_ends_as_the_spec_says_and_no_number_goes_back(actions: list[tuple[str, Any]]) -> None:
     asyncio.run(play(actions))

@@ -102,7 +102,8 @@ async def test_an_event_counts_as_told_once_it_is_written_or_refused_for_good() 
     event = warning(Reason.UNREACHABLE, "redis does not answer")
 
     async def tell() -> int:
-        await recorder.tell(queue(), event)
+        recorder.tell(queue(), event)
+        await recorder.flush()
         return len(api.objects)
 
     api.error = ApiUnavailable("no answer")
@@ -118,13 +119,17 @@ async def test_an_event_counts_as_told_once_it_is_written_or_refused_for_good() 
     (stored,) = api.objects.values()
     assert stored["count"] == 2
     # Another process does not know the count, and leaves it.
-    await Recorder(cast(Kube, api), lambda: now).tell(queue(), event)
+    another = Recorder(cast(Kube, api), lambda: now)
+    another.tell(queue(), event)
+    await another.flush()
     (stored,) = api.objects.values()
     assert stored["count"] == 2
 
     other = warning(Reason.RETAINED, "the namespace is being deleted")
     api.error = ApiError("POST", "/events", 403, "the namespace is being terminated")
-    await recorder.tell(queue(), other)
+    recorder.tell(queue(), other)
+    await recorder.flush()
     api.error = AssertionError("it is not tried again")
-    await recorder.tell(queue(), other)
+    recorder.tell(queue(), other)
+    await recorder.flush()
     assert values(metrics)["headrace_operator_events_total{outcome=refused,type=Warning}"] == 2

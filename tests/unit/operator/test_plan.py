@@ -38,7 +38,7 @@ def test_a_queue_that_is_as_it_should_be_needs_nothing() -> None:
     assert planned == Plan(look_ms=None)
 
 
-def test_a_new_queue_is_marked_then_provisioned_then_promoted() -> None:
+def test_a_new_queue_is_marked_then_made_then_promoted() -> None:
     seen = observed(queue(), backend(marker=None))
     assert plan(seen).steps == (steps.WriteMarker(None),)
     seen = observed(queue(), backend())
@@ -46,9 +46,7 @@ def test_a_new_queue_is_marked_then_provisioned_then_promoted() -> None:
     seen = observed(queue(), backend(), queue_version(1, phase="Pending"))
     assert plan(seen).steps == (steps.Provision(None, 1, 4),)
     there = {1: dict.fromkeys(range(4), counts())}
-    seen = observed(queue(), backend(counts=there), queue_version(1, phase="Pending"))
-    assert kinds(plan(seen)) == ["ReportQueueVersion"]
-    seen = observed(queue(promotion="Manual"), backend(counts=there), queue_version(1, phase="Provisioned"))
+    seen = observed(queue(promotion="Manual"), backend(counts=there), queue_version(1, phase="Pending"))
     (promote,) = plan(seen).steps
     assert isinstance(promote, steps.Promote)
     assert (promote.version, promote.partitions, promote.owner) == (1, 4, OWNER)
@@ -69,6 +67,14 @@ def test_a_bump_is_promoted_once_its_partitions_are_there() -> None:
     half = {**PROVISIONED, 2: {**PROVISIONED[2], 7: counts("absent")}}
     seen = replace(ready, backend=backend(V1, counts=half))
     assert kinds(plan(seen)) == ["Provision"]
+
+
+def test_a_version_that_has_to_wait_is_told_to_be_provisioned() -> None:
+    objects = (queue_version(1), queue_version(2, 8, phase="Pending"))
+    waiting = plan(observed(bumped(promotion="Manual"), backend(V1, counts=PROVISIONED), *objects))
+    assert kinds(waiting) == ["ReportQueueVersion"]
+    assert waiting.topology is not None
+    assert waiting.topology.reason is Reason.AWAITING_PROMOTION
 
 
 def test_manual_promotion_waits_for_its_annotation_with_that_number() -> None:

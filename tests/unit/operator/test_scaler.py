@@ -33,7 +33,7 @@ class Told:
     def __init__(self) -> None:
         self.events: list[Event] = []
 
-    async def tell(self, _: Any, event: Event) -> None:
+    def tell(self, _: Any, event: Event) -> None:
         self.events.append(event)
 
 

@@ -31,3 +31,20 @@ def test_spec_annotations_and_deletion_are() -> None:
         assert not changes.matters("MODIFIED", body(**change))[0]
     assert changes.matters("DELETED", body()) == (True, True)
     assert changes.matters("ADDED", body()) == (True, False)
+
+
+def test_O41_a_list_that_shows_what_was_never_delivered_betrays_a_silent_watch() -> None:
+    now = 0.0
+    changes = Changes(lambda: now)
+    changes.matters("ADDED", body(resourceVersion="5"))
+    assert not changes.missed({"u1": "5"}, since=10)
+    # The list at 10 shows another version: late until something comes, whatever it is.
+    assert changes.missed({"u1": "6"}, since=10)
+    now = 11
+    changes.matters("MODIFIED", body(resourceVersion="7"))
+    assert not changes.missed({"u1": "6"}, since=10)
+    assert changes.missed({"u1": "7", "u2": "3"}, since=10), "one that never came at all"
+    now = 13
+    changes.matters("DELETED", body(resourceVersion="8"))
+    assert not changes.missed({"u1": "7"}, since=12), "it went after the list"
+    assert changes.missed({"u1": "7"}, since=14), "it is there again, and nobody said so"

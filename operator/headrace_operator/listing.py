@@ -1,0 +1,54 @@
+"""Lists everything that the operator looks after, in pages: at the start of a term, and every few minutes after it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from headrace_operator.api.names import MANAGED_BY_LABEL, OPERATOR, QUEUE_LABEL, QueueKey, workers_name
+from headrace_operator.kube import Kube, deployments, queue_versions, queues
+from headrace_operator.recent import Recent
+
+
+class Listed(NamedTuple):
+    """A Queue in a list. ``changed``: the list shows another version than was known."""
+
+    uid: str
+    version: str
+    changed: bool
+
+
+class Lister:
+    """Takes what it lists in as what is known. ``namespaces``: those that are watched, empty for all."""
+
+    def __init__(self, kube: Kube, recent: Recent, namespaces: Sequence[str] = ()) -> None:
+        self._kube = kube
+        self._recent = recent
+        self._namespaces: tuple[str | None, ...] = tuple(namespaces) or (None,)
+
+    async def list_all(self) -> dict[QueueKey, Listed]:
+        """Return every Queue. Raises ApiError and ApiUnavailable."""
+        found: dict[QueueKey, Listed] = {}
+        for namespace in self._namespaces:
+            async for body in self._kube.items(queues(namespace)):
+                metadata = body["metadata"]
+                key = QueueKey(metadata["namespace"], metadata["name"])
+                changed = self._recent.keep_queue(body)
+                found[key] = Listed(metadata["uid"], metadata["resourceVersion"], changed)
+            async for body in self._kube.items(queue_versions(namespace)):
+                metadata = body["metadata"]
+                if (name := metadata.get("labels", {}).get(QUEUE_LABEL)) is not None:
+                    self._recent.keep_version(QueueKey(metadata["namespace"], name), body)
+            if not self._recent.complete:
+                await self._list_workers(namespace)
+        self._recent.complete = True
+        return found
+
+    async def _list_workers(self, namespace: str | None) -> None:
+        """List the worker Deployments; afterwards their own watch says what has become of them."""
+        async for body in self._kube.items(deployments(namespace), labels=f"{MANAGED_BY_LABEL}={OPERATOR}"):
+            metadata = body["metadata"]
+            key = QueueKey(metadata["namespace"], metadata["labels"].get(QUEUE_LABEL, ""))
+            if metadata["name"] == workers_name(key.name):
+                # Items of a list come without these two.
+                self._recent.keep_workers(key, {"apiVersion": "apps/v1", "kind": "Deployment", **body})
