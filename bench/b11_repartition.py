@@ -21,7 +21,7 @@ from bench.rig import Case, Rig, say
 from bench.subject import ROOT
 from bench.timed_app import DONE, JOB_SECONDS
 from headrace.producer import JobSpec, Producer
-from headrace.stores import open_store
+from headrace.stores import Store, open_store
 from headrace.topology import Topology
 
 TITLE = "repartition 4 -> 64 under load"
@@ -108,6 +108,7 @@ async def load(rig: Rig, operator: OperatorRig, name: str, jobs: int, rate: int)
     producer = Producer(store.clone())
     promoted = asyncio.create_task(seen(rig.server.url, name, lambda topology: topology.active == 2))
     try:
+        await at_work(store, name)
         sent, began, bumped = 0, time.monotonic(), False
         while sent < jobs:
             wanted = min(jobs, int((time.monotonic() - began + BATCH_SECONDS) * rate))
@@ -130,6 +131,15 @@ async def load(rig: Rig, operator: OperatorRig, name: str, jobs: int, rate: int)
         promoted.cancel()
         await producer.aclose()
         await store.close()
+
+
+async def at_work(store: Store, name: str) -> None:
+    """Wait until all workers have said that they are there: what waits for them is no load."""
+    end = time.monotonic() + DEADLINE
+    while len(await store.workers(name)) < WORKERS:
+        if time.monotonic() > end:
+            raise TimeoutError(f"the workers of {name} did not start within {DEADLINE:g} s")
+        await asyncio.sleep(0.1)
 
 
 async def seen(url: str, name: str, holds: Callable[[Topology], bool]) -> int:
