@@ -91,3 +91,10 @@ def runs(url: str, queue: str) -> dict[str, int]:
         found = connection.hgetall(f"runs:{queue}")
         assert isinstance(found, dict)
         return {name: int(count) for name, count in found.items()}
+
+
+def lasting_keys(url: str, queue: str) -> set[str]:
+    """The keys of a queue that do not pass by themselves."""
+    with redis.Redis.from_url(url, decode_responses=True) as connection:
+        names = list(connection.scan_iter(f"{{headrace:{queue}*", count=1000))
+        return {name for name in names if connection.ttl(name) == -1}

@@ -31,7 +31,7 @@ def found(queues: Queues, api: str, kind: str, name: str) -> Object | None:
     return queues.cluster.get(api, kind, name, queues.namespace)
 
 
-def test_E1_K7_a_queue_deleted_in_the_foreground_keeps_its_workers_until_it_is_drained(
+def test_E1_K7_J21_a_queue_deleted_in_the_foreground_keeps_its_workers_until_it_is_drained(
     queues: Queues, redis: RedisServer, cluster: LocalCluster
 ) -> None:
     name = queues.queue_name("mail")
@@ -57,6 +57,7 @@ def test_E1_K7_a_queue_deleted_in_the_foreground_keeps_its_workers_until_it_is_d
     queues.gone("mail", deadline=60)
     assert jobs.runs(redis.url, name) == {f"later-{number}@v1": 1 for number in range(20)}
     assert jobs.topology(redis.url, name) is None
+    cluster.wait_for(lambda: not jobs.lasting_keys(redis.url, name), what="nothing but tombstones")
     for api, kind in OF_WORKERS:
         cluster.wait_for(partial(is_gone, queues, api, kind), what=f"{kind} gone")
     cluster.wait_for(lambda: "Removed" in queues.events("mail"), what="the event")
