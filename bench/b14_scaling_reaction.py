@@ -59,7 +59,7 @@ def measure(rig: Rig, cluster: LocalCluster, namespace: str, folder: Path, *, pe
             down = partial(_descend, descent, seeds, by_decree=by_decree)
             cases.append(Case(OURS, f"{pods} Pods to 1 {way}:", "jobs", down))
         series = rig.interleaved(cases)
-    rig.settings.setdefault(OURS, {"scaling": "defaults", "idleSeconds": 0})
+    rig.settings[OURS] = {"scaling": "defaults", "idleSeconds": 0, "ways down": " and ".join(ways)}
     return rig.result("B14", TITLE, series, checks(series, poll), _notes(pods))
 
 

@@ -25,18 +25,25 @@ class Keda:
     """KEDA's operator for all namespaces, with the administrator's rights; a context manager.
 
     It goes from zero to one replica and back by itself. For more than one it makes a HorizontalPodAutoscaler, whose
-    metrics come from KEDA's metrics server; that one is not started here. When it ends it takes every ScaledObject with
-    it: without their operator, nobody would remove their finalizers.
+    metrics come from KEDA's metrics server; that one is not started here, but what it would ask the operator can be
+    asked at ``metrics_address``, with the certificates in ``certificates``. When it ends it takes every ScaledObject
+    with it: without their operator, nobody would remove their finalizers.
     """
 
     def __init__(self, cluster: LocalCluster) -> None:
         self._cluster = cluster
         self._component: Component | None = None
+        self.metrics_address = ""
 
     @property
     def log(self) -> Path:
         """What it says."""
         return self._cluster.control_plane.logs / "keda.log"
+
+    @property
+    def certificates(self) -> Path:
+        """Folder with ``ca.crt``, ``tls.crt`` and ``tls.key``, which both sides of its metrics service show."""
+        return self._cluster.control_plane.folder / "keda-certificates"
 
     def start(self) -> None:
         """Start it; returns when it serves. Raises BinaryError, CommandError, RuntimeError."""
@@ -50,12 +57,14 @@ class Keda:
             self._cluster.kubectl("create", "namespace", NAMESPACE)
         plane = self._cluster.control_plane
         metrics, probes, service = free_ports(3)
+        self.metrics_address = f"localhost:{service}"
+        self._write_certificates(plane.authority.server("keda-operator", ["localhost"], peer=True))
         command = [
             str(program),
             f"--metrics-bind-address=127.0.0.1:{metrics}",
             f"--health-probe-bind-address=127.0.0.1:{probes}",
             f"--metrics-service-bind-address=127.0.0.1:{service}",
-            f"--cert-dir={self._certificates(plane.authority.server('keda-operator', ['localhost'], peer=True))}",
+            f"--cert-dir={self.certificates}",
             "--leader-elect=false",
             "--zap-time-encoding=iso8601",
         ]
@@ -113,13 +122,10 @@ class Keda:
         self._cluster.objects(f"{definition['group']}/{version}", kind)  # an error says that it is not
         return True
 
-    def _certificates(self, credential: Credential) -> Path:
-        """What its own service, which its metrics server would ask, is served with."""
-        folder = self._cluster.control_plane.folder / "keda-certificates"
-        folder.mkdir(exist_ok=True)
-        credential.write(folder, "tls")
-        (folder / "ca.crt").write_bytes(self._cluster.control_plane.authority.certificate)
-        return folder
+    def _write_certificates(self, credential: Credential) -> None:
+        self.certificates.mkdir(exist_ok=True)
+        credential.write(self.certificates, "tls")
+        (self.certificates / "ca.crt").write_bytes(self._cluster.control_plane.authority.certificate)
 
 
 def _ready(url: str) -> bool:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import b1_worker_throughput, b2_enqueue, b5_idle_cost, b10_contention, table
+from bench import b1_worker_throughput, b2_enqueue, b5_idle_cost, b10_contention, b14_scaling_reaction, table
 from bench.__main__ import benchmarks, chosen_peers
 from bench.peers import catalog
 from bench.report import OURS, Check, Result, Sample, Series, all_met, fastest, find, markdown, number, ratio
@@ -123,6 +123,28 @@ def test_B10_compares_with_the_best_of_fewer_processes() -> None:
     found = [series(OURS, value, case=f"workers {count}") for count, value in totals.items()]
     checks = b10_contention.checks(found)
     assert [check.met for check in checks] == [True, True, False]
+
+
+def test_B14_holds_the_longest_round_and_every_attempt_against_us_but_not_what_was_handed_back() -> None:
+    def met(patched: tuple[float, ...], burned: float) -> bool | None:
+        counts = {"attempts burned": burned, "runs broken off": 5.0}
+        found = [
+            series(OURS, *patched, case="from zero to replicas patched"),
+            series(OURS, 0.5, case="from zero to first job, without that"),
+            *(
+                Series.of(OURS, f"8 Pods to 1 by load: {what}", "jobs", [Sample(value=value, jobs=100)] * 2)
+                for what, value in counts.items()
+            ),
+            series("keda", 15.0, case="from zero, polls every 30 s to replicas patched"),
+        ]
+        checks = b14_scaling_reaction.checks(found, 30)
+        assert [check.value for check in checks if "every 30 s" in check.what] == [pytest.approx(15 / found[0].median)]
+        return all_met(checks)
+
+    assert met((0.2, 0.3, 1.4), 0) is True
+    assert met((0.2, 0.3, 1.6), 0) is False
+    assert met((0.2, 0.3, 1.4), 1) is False
+    assert all_met(b14_scaling_reaction.checks([], 30)) is None
 
 
 @pytest.mark.parametrize(("share", "expected"), [(0.0, 1.0), (0.5, 50.0), (0.99, 99.0), (0.991, 100.0), (1.0, 100.0)])

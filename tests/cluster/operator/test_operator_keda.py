@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 import yaml
 
@@ -15,6 +17,7 @@ from tests.cluster.operator import jobs
 from tests.cluster.operator.queues import Queues, idle_workers, workers
 from tests.cluster.rest import Object
 from tests.docs.blocks import ROOT, blocks
+from tests.integration.keda_client import METRICS_INTERFACE, generated
 from tests.services.redis import RedisServer
 
 pytestmark = pytest.mark.usefixtures("operator")
@@ -41,9 +44,9 @@ def on_the_page(kind: str) -> Object:
     return dict(found)
 
 
-@pytest.fixture
-def scaler(cluster: LocalCluster, namespace: str, queues: Queues) -> str:
-    """The external scaler, deployed as the page says; its address.
+@pytest.fixture(scope="module")
+def scaler(cluster: LocalCluster, installed: str, redis: RedisServer) -> Iterator[str]:
+    """The external scaler, one for this Redis, deployed as the page says; its address.
 
     Pods of the process node share the ports of this machine, and there are no addresses of Services: it listens on its
     Pod's address only, and is called there.
@@ -54,12 +57,13 @@ def scaler(cluster: LocalCluster, namespace: str, queues: Queues) -> str:
         {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
         {"name": "HEADRACE_KEDA_ADDRESS", "value": "$(POD_IP):9090"},
     ]
-    cluster.apply([deployment, on_the_page("Service")], namespace=namespace)
-    cluster.kubectl(
-        *("wait", "--for=condition=Available", "--timeout=60s", "deployment/headrace-keda", "--namespace", namespace)
-    )
-    (pod,) = cluster.pods(namespace, labels="app=headrace-keda")
-    return f"{pod['status']['podIP']}:9090"
+    with cluster.namespace("scaler") as namespace:
+        Queues(cluster, namespace).secret(redis.url)
+        cluster.apply([deployment, on_the_page("Service")], namespace=namespace)
+        where = ("--namespace", namespace)
+        cluster.kubectl("wait", "--for=condition=Available", "--timeout=60s", "deployment/headrace-keda", *where)
+        (pod,) = cluster.pods(namespace, labels="app=headrace-keda")
+        yield f"{pod['status']['podIP']}:9090"
 
 
 class Emails:
@@ -82,6 +86,18 @@ class Emails:
         body["spec"] |= spec
         self.cluster.apply(body, namespace=self.queues.namespace)
         self._keda.wait_ready("emails", self.queues.namespace)
+
+    def metric(self, name: str, folder: Path) -> float:
+        """What KEDA answers when its metrics server asks for a metric on behalf of the HorizontalPodAutoscaler."""
+        messages, services = generated(folder, "metrics", METRICS_INTERFACE)
+        shown = {part: (self._keda.certificates / part).read_bytes() for part in ("ca.crt", "tls.key", "tls.crt")}
+        with grpc.secure_channel(self._keda.metrics_address, grpc.ssl_channel_credentials(*shown.values())) as channel:
+            request = messages.ScaledObjectRef(name="emails", namespace=self.queues.namespace, metricName=name)
+            answer = services.MetricsServiceStub(channel).GetMetrics(request, wait_for_ready=True, timeout=30)
+        (item,) = answer.items
+        assert item.metricName == name
+        quantity = str(item.value.string)
+        return int(quantity.removesuffix("m")) / 1000 if quantity.endswith("m") else float(quantity)
 
     def change(self, **spec: Any) -> None:
         """Change the ScaledObject; KEDA then looks at once."""
@@ -153,6 +169,27 @@ def test_QG7_keda_keeps_the_worker_of_a_job_that_runs_although_nothing_waits(que
     jobs.open_gate(emails.url, emails.queue)
     emails.wait(lambda: emails.runs() == {"long@v1": 1}, "the job")
     emails.wait_replicas(0)
+
+
+def test_the_autoscaler_that_keda_makes_is_given_the_number_of_workers_that_the_policy_wants(
+    queues: Queues, emails: Emails, tmp_path: Path
+) -> None:
+    queues.apply("emails", workers=idle_workers(), scaling={"mode": "Disabled"})
+    queues.wait("emails", "ScalingActive", "False", "ScalingDisabled")
+    emails.scale(pollingInterval=NEVER, slots=2)
+    emails.put(*(f"job-{n}" for n in range(29)))
+    emails.wait_replicas(1)
+    hpa = queues.cluster.get("autoscaling/v2", "HorizontalPodAutoscaler", "keda-hpa-emails", queues.namespace)
+    assert hpa is not None
+    (metric,) = hpa["spec"]["metrics"]
+    assert metric["external"]["target"] == {"type": "AverageValue", "averageValue": "1"}
+    assert (hpa["spec"]["minReplicas"], hpa["spec"]["maxReplicas"]) == (1, 20)
+    assert hpa["spec"]["behavior"]["scaleDown"]["stabilizationWindowSeconds"] == 60
+    # Jobs of a second, as long as none has run, within targetWaitSeconds of the page or a Pod's start, by 2 at a time:
+    # at least 2 Pods; and never more than have a job each, and one.
+    wanted = emails.metric(metric["external"]["metric"]["name"], tmp_path)
+    assert 2 <= wanted <= 15
+    assert wanted == int(wanted)
 
 
 def test_a_scaled_object_for_workers_that_the_operator_scales_is_named_as_a_conflict(
