@@ -12,6 +12,7 @@ import pytest
 from tests.cluster.cluster import LocalCluster
 from tests.cluster.control_plane import API_SERVER
 from tests.cluster.manifests import SLEEP, container, deployment, pod
+from tests.cluster.node import probes
 from tests.cluster.node.agent import system_clock
 from tests.cluster.node.faults import Delay, Gate
 from tests.cluster.rest import Object
@@ -178,6 +179,32 @@ async def test_delays_concern_the_chosen_pods_and_end() -> None:
     gate.remove(held)
     await asyncio.wait_for(waiting, 10)
     await asyncio.wait_for(gate.admit("n", "held-2"), 10)
+
+
+async def test_a_probe_that_is_answered_as_it_is_cancelled_does_not_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that ends closes its probe's connection; its Pod waits for the end of its probes."""
+    asked, answer = asyncio.Event(), asyncio.get_running_loop().create_future()
+
+    async def get(handler: Object, target: probes.Target) -> str | None:
+        asked.set()
+        await answer
+        return None
+
+    async def ignored(good: bool, why: str) -> None:
+        pass
+
+    async def execute(command: list[str], timeout: float) -> int | None:
+        return None
+
+    monkeypatch.setattr(probes, "_get", get)
+    target = probes.Target("127.0.0.1", {}, execute)
+    watch = asyncio.create_task(probes.watch({"httpGet": {"port": 1}}, target, ignored, healthy=True))
+    await asked.wait()
+    answer.set_result(None)
+    watch.cancel()
+    done, _ = await asyncio.wait({watch}, timeout=5)
+    assert done
+    assert watch.cancelled()
 
 
 def test_pods_outlive_their_api_server_and_are_reported_afterwards(cluster: LocalCluster, namespace: str) -> None:

@@ -196,8 +196,9 @@ class Pod:
                 if str(error) != said:
                     said = str(error)
                     self._host.record(self.item, "Warning", "FailedMount", said)
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), 1.0)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(1.0):
+                    await self._changed.wait()
 
     async def _follow(self) -> None:
         """Rewrite volumes when a source changes or a token is due."""
@@ -205,8 +206,9 @@ class Pod:
         while True:
             due = self._tokens.renew()
             wait = None if due is None else max(0.0, (due - self._host.clock()).total_seconds())
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), wait)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait):
+                    await self._changed.wait()
             self._changed.clear()
             try:
                 await self._write_volumes()
@@ -354,8 +356,9 @@ class Pod:
                     raise
             except UNREACHABLE:
                 pass
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._gone.wait(), pause)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._gone.wait()
             pause = min(1.0, pause * 2)
 
     def _path(self) -> str:

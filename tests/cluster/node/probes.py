@@ -32,6 +32,8 @@ class Target:
 
 async def handle(handler: Object, target: Target, timeout: float) -> str | None:
     """Run one handler (``exec``, ``httpGet``, ``tcpSocket`` or ``sleep``); None if it succeeded, else why not."""
+    # Not asyncio.wait_for: before Python 3.12 it swallows a cancellation that meets the end of what it waits for, as
+    # when a process ends in the middle of its probe; the probe would go on, and its Pod never end.
     try:
         if "exec" in handler:
             code = await target.execute(handler["exec"]["command"], timeout)
@@ -42,11 +44,13 @@ async def handle(handler: Object, target: Target, timeout: float) -> str | None:
             await asyncio.sleep(handler["sleep"]["seconds"])
             return None
         if "httpGet" in handler:
-            return await asyncio.wait_for(_get(handler["httpGet"], target), timeout)
+            async with asyncio.timeout(timeout):
+                return await _get(handler["httpGet"], target)
         if "tcpSocket" in handler:
             host = handler["tcpSocket"].get("host") or target.address
             port = target.port(handler["tcpSocket"]["port"])
-            _, writer = await asyncio.wait_for(asyncio.open_connection(host, port), timeout)
+            async with asyncio.timeout(timeout):
+                _, writer = await asyncio.open_connection(host, port)
             writer.close()
             return None
     except TimeoutError:

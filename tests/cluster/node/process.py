@@ -74,7 +74,8 @@ async def run(
     """Run a short command to its end; None if it took longer than ``timeout`` seconds and was killed."""
     group = Group(command, env=env, folder=folder, log=log, guard=guard)
     try:
-        return await asyncio.wait_for(group.wait(), timeout)
+        async with asyncio.timeout(timeout):
+            return await group.wait()
     except TimeoutError:
         return None
     finally:
