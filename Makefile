@@ -14,7 +14,7 @@ ARGS ?=
 ID ?=
 
 .PHONY: help setup setup-python setup-system setup-cluster setup-mongo setup-keda lock test lint format crds demo bench \
-  model twins scenarios wheels images clean
+  model election chaos twins scenarios wheels images clean
 
 help: ## list the commands
 	@echo "Headrace: make COMMAND"
@@ -72,6 +72,12 @@ model: setup-python ## check the store protocol in all scenarios, the large ones
 
 twins: setup-python ## memory and real servers under new random commands, compared whole: make twins ARGS="200 80"
 	@$(PY) -m tests.conformance.twins $(ARGS)
+
+election: setup-python ## the election in a simulator, many seeds: make election ARGS="--seeds 5000 --timings fast"
+	@$(PY) -m tests.simulation.election $(ARGS)
+
+chaos: setup-python setup-cluster setup-mongo ## real workers under faults: make chaos ARGS="--seconds 600 --seed 7"
+	@$(PY) -m tests.chaos $(ARGS)
 
 scenarios: setup-python ## fill the tests column of docs/scenarios.md
 	@$(PY) -m scripts.scenario_map --update

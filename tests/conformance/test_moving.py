@@ -12,7 +12,7 @@ from headrace.lifecycle import configure, promote
 from headrace.migration import bury_jobs, drain_action, move_jobs, tidy_arrivals
 from headrace.producer import Producer
 from headrace.settings import DrainSettings, QueueSettings
-from headrace.stores.base import Aside, Counts, Failure, Fence, Store, Unknown
+from headrace.stores.base import Aside, Counts, Failure, Fence, ParkedLimits, Store, Unknown
 from headrace.stores.protocols.working import LEASE_LOST
 from tests.conformance.actors import Gate, killed_after, standing_before
 from tests.conformance.conftest import Advance, Complete
@@ -23,6 +23,7 @@ from tests.conformance.steps import (
     counts,
     created,
     enqueue,
+    failures,
     id_of,
     ids,
     key,
@@ -171,9 +172,14 @@ async def test_V9_a_leader_of_the_past_is_refused(store: Store, pause: str) -> N
 
 async def test_V9_L9_every_step_of_a_former_leader_is_refused_and_changes_nothing(store: Store) -> None:
     await created(store)
-    await enqueue(store, "a")
+    await enqueue(store, "dies")
+    await store.fail(ref(), failures(await Worker(store).claim(), None))
+    (letter,) = await store.dead_letters(ref())
+    await enqueue(store, "a", "b")
     await drained_into(store)
-    now = Fence(7, "now")
+    await enqueue(store, "p", "q", at=ref(0, 2))
+    await store.park(ref(0, 2), [Unknown(*each, "rare") for each in settled(await Worker(store).claim(at=ref(0, 2)))])
+    now, few = Fence(7, "now"), ParkedLimits(jobs=1)
     (job,) = await store.set_aside(ref(), now, 2, 1)
     assert await store.adopt(ref(0, 2), 1, now, ref(), [job]) == [True]
     before = [await counts(store), await counts(store, ref(0, 2))]
@@ -186,12 +192,20 @@ async def test_V9_L9_every_step_of_a_former_leader_is_refused_and_changes_nothin
             store.retarget(ref(), fence, stored, 3),
             store.let_go(ref(), fence, stored),
             store.forget_arrived(ref(0, 2), fence, ref(), stored),
+            store.bury_waiting(ref(), "drained too long", fence=fence),
+            store.adopt_dead(ref(0, 2), [letter], fence=fence),
+            store.trim(ref(0, 2), fence=fence),
+            store.trim_parked(ref(0, 2), "rare", few, fence=fence),
         ):
             with pytest.raises(Fenced):
                 await attempt
     after = [await counts(store), await counts(store, ref(0, 2))]
     assert [each._replace(now=0) for each in after] == [each._replace(now=0) for each in before]
     assert await store.set_aside(ref(), now, 9, 1) == [job]
+    assert await store.bury_waiting(ref(), "drained too long", fence=now) == 1
+    assert await store.adopt_dead(ref(0, 2), [letter], fence=now)
+    assert await store.trim(ref(0, 2), fence=now) == (0, 0)
+    assert (await store.trim_parked(ref(0, 2), "rare", few, fence=now)).dead == 1
 
 
 async def test_a_job_that_is_adopted_twice_runs_once(store: Store) -> None:

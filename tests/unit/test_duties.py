@@ -45,9 +45,9 @@ class Counting(MemoryStore):
         if name not in ("settle", "mark", "counts", "hint", "close_partition", "survey", "trim", "trim_parked"):
             return method
 
-        async def call(*args: Any) -> Any:
+        async def call(*args: Any, **options: Any) -> Any:
             self.calls[name] += 1
-            return await method(*args)
+            return await method(*args, **options)
 
         return call
 

@@ -18,7 +18,7 @@ from headrace.errors import NotDrained, TopologyConflict, UnknownQueue
 from headrace.finished import carry_over
 from headrace.ids import decode_id, partition_of
 from headrace.settings import QueueSettings
-from headrace.stores.base import Counts, DeadLetter, Store
+from headrace.stores.base import Counts, DeadLetter, Fence, Store
 from headrace.topology import PartitionRef, Topology, check_queue_name
 
 log = logging.getLogger("headrace.lifecycle")
@@ -199,7 +199,9 @@ def _wait_ms(counts: Mapping[int, Counts], client_retry_ms: int) -> int:
     return max(waits, default=0)
 
 
-async def _moved_dead_letters(store: Store, topology: Topology, version: int, counts: Mapping[int, Counts]) -> bool:
+async def _moved_dead_letters(
+    store: Store, topology: Topology, version: int, counts: Mapping[int, Counts], fence: Fence | None
+) -> bool:
     """Move the dead letters of a version whose jobs are gone to the active one; whether to count anew.
 
     Each is copied, then removed: whoever repeats that finds it in both at worst, and copies it over itself.
@@ -216,7 +218,7 @@ async def _moved_dead_letters(store: Store, topology: Topology, version: int, co
                 targets.setdefault(target, []).append(letter)
             for target, group in sorted(targets.items()):
                 home = PartitionRef(topology.queue, topology.active, target)
-                if not await store.adopt_dead(home, group, topology.incarnation):
+                if not await store.adopt_dead(home, group, topology.incarnation, fence=fence):
                     raise TopologyConflict(
                         topology.queue,
                         f"partition {topology.active}:{target} takes no dead letters; ask again",
@@ -233,10 +235,13 @@ async def _parked_types(store: Store, queue: str, version: int, counts: Mapping[
     return sorted({type for types in found for type in types})[:SHOWN_TYPES]
 
 
-async def complete(store: Store, queue: str, version: int, *, client_retry_ms: int = CLIENT_RETRY_MS) -> Topology:
+async def complete(
+    store: Store, queue: str, version: int, *, client_retry_ms: int = CLIENT_RETRY_MS, fence: Fence | None = None
+) -> Topology:
     """Remove a drained version: prove that every partition is closed, delete its keys, leave tombstones.
 
-    Its dead letters and finished jobs move to the active version first. Raises UnknownQueue, UnknownVersion,
+    Its dead letters and finished jobs move to the active version first; ``fence``: of the leader that does it, so that
+    a former one moves none. Raises Fenced, UnknownQueue, UnknownVersion,
     VersionActive, QueueDeleting, NotDrained with the counts (nothing was changed then, except that empty partitions
     are closed), or TopologyConflict if another promotion came in between. A completion that was interrupted goes on.
     """
@@ -247,7 +252,7 @@ async def complete(store: Store, queue: str, version: int, *, client_retry_ms: i
         target = current.removing(version)
         if current.versions[version].state != "removing":
             counts = await close_drained(store, current, version)
-            if await _moved_dead_letters(store, current, version, counts):
+            if await _moved_dead_letters(store, current, version, counts, fence):
                 continue
             await _check_drained(store, queue, version, counts, client_retry_ms)
             await carry_over(store, current, version)

@@ -86,11 +86,16 @@ def drain_action(drain: DrainSettings, counts: Counts) -> Literal["wait", "migra
     return drain.on_timeout
 
 
-async def bury_jobs(store: Store, source: PartitionRef, drain: DrainSettings, *, limit: int = MAX_ASIDE) -> int:
-    """Make at most ``limit`` (<= 100) waiting jobs of a partition whose drain has timed out dead letters; how many."""
+async def bury_jobs(
+    store: Store, source: PartitionRef, drain: DrainSettings, *, limit: int = MAX_ASIDE, fence: Fence | None = None
+) -> int:
+    """Make at most ``limit`` (<= 100) waiting jobs of a partition whose drain has timed out dead letters; how many.
+
+    ``fence``: of the leader that does it; raises Fenced.
+    """
     seconds = (drain.timeout_ms or 0) / 1000
     return await store.bury_waiting(
-        source, f"drain timed out: version {source.version} drains for {seconds:g} s", limit
+        source, f"drain timed out: version {source.version} drains for {seconds:g} s", limit, fence=fence
     )
 
 

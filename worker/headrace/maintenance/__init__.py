@@ -7,16 +7,17 @@ process leads (`turn`).
 
 from collections.abc import Sequence
 
+from headrace.maintenance.audit_sample import AuditSample
 from headrace.maintenance.drained_versions import DrainedVersions
-from headrace.maintenance.due_schedules import DueSchedules, Fired
-from headrace.maintenance.duty import Duty, DutyMetrics
+from headrace.maintenance.due_schedules import DueSchedules
+from headrace.maintenance.duty import Duty, DutyFindings, DutyMetrics, NoFindings
 from headrace.maintenance.housekeeping import Housekeeping
 from headrace.maintenance.lost_hints import LostHints
 from headrace.maintenance.migration import Migration
 from headrace.maintenance.parked_limits import LimitedParking
 from headrace.maintenance.retention import BoundedRetention
 from headrace.maintenance.signs import Signs
-from headrace.maintenance.statistics import FreshStatistics, Surveyed
+from headrace.maintenance.statistics import FreshStatistics
 from headrace.maintenance.unfinished_changes import UnfinishedChanges
 from headrace.schedules import Schedule
 from headrace.stores.base import ParkedLimits
@@ -25,16 +26,14 @@ __all__ = ["Duty", "DutyMetrics", "Housekeeping", "Signs", "duties"]
 
 
 def duties(
-    surveyed: Surveyed | None = None,
-    parked: ParkedLimits | None = None,
-    schedules: Sequence[Schedule] = (),
-    fired: Fired | None = None,
+    metrics: DutyFindings | None = None, parked: ParkedLimits | None = None, schedules: Sequence[Schedule] = ()
 ) -> list[Duty]:
     """Return the duties of a leader, for one term.
 
-    ``surveyed(queue, statistics)`` is told what was measured; ``parked`` limits jobs of types that no worker knows.
-    ``schedules``: those of the queue; ``fired`` is told what came of them.
+    ``metrics`` are told what was found; ``parked`` limits jobs of types that no worker knows; ``schedules``: those of
+    the queue.
     """
+    told = metrics or NoFindings()
     return [
         UnfinishedChanges(),
         LostHints(),
@@ -42,6 +41,7 @@ def duties(
         DrainedVersions(),
         BoundedRetention(),
         LimitedParking(parked or ParkedLimits()),
-        FreshStatistics(surveyed),
-        DueSchedules(schedules, fired),
+        FreshStatistics(told.surveyed),
+        DueSchedules(schedules, told.schedule_fired),
+        AuditSample(told.audited),
     ]

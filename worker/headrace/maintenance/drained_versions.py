@@ -56,7 +56,7 @@ class DrainedVersions:
             if any(count.state not in ended for count in counts):
                 return drain_look_ms(counts) / 1000
         try:
-            await turn.step(lambda: complete(turn.store, topology.queue, version))
+            await turn.step(lambda: complete(turn.store, topology.queue, version, fence=turn.fence(topology)))
         except NotDrained as error:
             return max(RACE_SECONDS, error.wait_ms / 1000)
         except (TopologyConflict, UnknownVersion, UnknownQueue, QueueDeleting):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Literal, Protocol
 
 from headrace.maintenance.signs import Signs
 from headrace.maintenance.turn import Turn
+from headrace.stores.base import Statistics
 
 
 class Duty(Protocol):
@@ -34,3 +35,36 @@ class DutyMetrics(Protocol):
     def duty_ran(self, queue: str, duty: str, seconds: float, *, failed: bool) -> None:
         """Count one run of a duty, and how long it took."""
         ...
+
+
+class DutyFindings(Protocol):
+    """Receives what duties find out, as `headrace.worker.metrics.Metrics` does."""
+
+    def surveyed(self, queue: str, statistics: Statistics) -> None:
+        """Take what was measured of a queue."""
+        ...
+
+    def schedule_fired(
+        self, queue: str, schedule: str, outcome: Literal["enqueued", "existing", "missed"], times: int
+    ) -> None:
+        """Count times of a schedule, by what became of them."""
+        ...
+
+    def audited(self, queue: str, partitions: int, leftovers: int) -> None:
+        """Count partitions that were looked through, and what no step leaves behind there."""
+        ...
+
+
+class NoFindings:
+    """Takes no note."""
+
+    def surveyed(self, queue: str, statistics: Statistics) -> None:
+        """Do nothing."""
+
+    def schedule_fired(
+        self, queue: str, schedule: str, outcome: Literal["enqueued", "existing", "missed"], times: int
+    ) -> None:
+        """Do nothing."""
+
+    def audited(self, queue: str, partitions: int, leftovers: int) -> None:
+        """Do nothing."""

@@ -78,7 +78,7 @@ class Migration:
             if action == "migrate":
                 done = await turn.step(lambda: move_marked(store, topology, ref, turn.fence(topology)))
             elif action == "dead_letter" and not topology.owner:  # an operator does that itself, and tells of it
-                done = await turn.step(lambda: bury_jobs(store, ref, drain))
+                done = await turn.step(lambda: bury_jobs(store, ref, drain, fence=turn.fence(topology)))
             else:
                 return
             if not done:

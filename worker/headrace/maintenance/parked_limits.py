@@ -11,7 +11,7 @@ import math
 from headrace.maintenance.signs import Signs
 from headrace.maintenance.turn import Turn
 from headrace.stores.base import ParkedLimits
-from headrace.topology import PartitionRef
+from headrace.topology import PartitionRef, Topology
 
 log = logging.getLogger("headrace.maintenance")
 
@@ -63,7 +63,7 @@ class LimitedParking:
             if (version := topology.versions.get(ref.version)) is not None:
                 jobs = self._limits.jobs
                 part = None if jobs is None else math.ceil(jobs / version.partitions)
-                dead += await _trim(turn, ref, self._limits._replace(jobs=part))
+                dead += await _trim(turn, topology, ref, self._limits._replace(jobs=part))
         if dead:
             log.warning(
                 "queue %s: %d parked job(s) are dead letters now: no worker knew their types within the limits",
@@ -74,13 +74,12 @@ class LimitedParking:
         self._not_before = turn.now() + self._interval
 
 
-async def _trim(turn: Turn, ref: PartitionRef, limits: ParkedLimits) -> int:
+async def _trim(turn: Turn, topology: Topology, ref: PartitionRef, limits: ParkedLimits) -> int:
     dead = 0
     for kind in await turn.store.parked(ref):
         after: bytes | None = b""
         while after is not None:
-            turn.token()
-            trimmed = await turn.store.trim_parked(ref, kind, limits, after, STEP_JOBS)
+            trimmed = await turn.store.trim_parked(ref, kind, limits, after, STEP_JOBS, fence=turn.fence(topology))
             dead += trimmed.dead
             after = trimmed.after or None
     return dead

@@ -48,8 +48,8 @@ class BoundedRetention:
             return
 
         async def trim(ref: PartitionRef) -> None:
-            while any(await turn.store.trim(ref)):
-                turn.token()
+            while any(await turn.store.trim(ref, fence=turn.fence(topology))):
+                pass
 
         for version in topology.versions:
             await turn.each(topology.refs(version), trim)

@@ -18,6 +18,10 @@ REST = 1.0
 """Time between steps, as a multiple of the time that the last ones took: a slow store gets more rest."""
 
 
+LONGEST_STEP = 0.05
+"""Seconds that a single step takes at most: more than that, and it was not the step that took them."""
+
+
 class NotLeading(Exception):
     """Nothing may be done: some other process leads, or none."""
 
@@ -40,6 +44,7 @@ class Turn:
         """Lets the topology be read soon: it has changed."""
         self._token = token
         self._clock = clock
+        self._breathed = clock()
         self._pause = pause
 
     def now(self) -> float:
@@ -65,6 +70,17 @@ class Turn:
         answer = await call()
         await self._pause((self._clock() - began) * REST)
         return answer
+
+    async def breathe(self, load: float, shortest: float) -> None:
+        """Rest after a step so that the store is kept busy for ``load`` of the time at most. Raises NotLeading.
+
+        For steps of which only the end is known: they took as long as the time since the last call, or ``shortest``.
+        """
+        self.token()
+        took = max(shortest, self._clock() - self._breathed)
+        await self._pause(min(took, LONGEST_STEP) * (1 / load - 1))
+        self.token()
+        self._breathed = self._clock()
 
     async def count(self, ref: PartitionRef) -> Counts:
         """Read the sizes of one partition."""

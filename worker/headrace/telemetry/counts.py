@@ -85,6 +85,8 @@ class CountingMetrics(NoMetrics):
         self.renewals: dict[tuple[str, str], Histogram] = {}
         self.duties: dict[tuple[str, str], Histogram] = {}
         self.failed_duties: dict[tuple[str, str], int] = {}
+        self.audits: dict[str, int] = {}
+        self.violations: dict[str, int] = {}
         self.fires: dict[tuple[str, str, str], int] = {}
         self._finished: dict[Finished, _Series] = {}
         self._by_type: dict[tuple[str, Outcome], dict[str, _Series]] = {}
@@ -182,6 +184,11 @@ class CountingMetrics(NoMetrics):
     ) -> None:
         """Count times of a schedule, by queue, schedule and outcome."""
         self.fires[queue, schedule, outcome] = self.fires.get((queue, schedule, outcome), 0) + times
+
+    def audited(self, queue: str, partitions: int, leftovers: int) -> None:
+        """Count partitions that were looked through, and what was found, by queue."""
+        self.audits[queue] = self.audits.get(queue, 0) + partitions
+        self.violations[queue] = self.violations.get(queue, 0) + leftovers
 
     def surveyed(self, queue: str, statistics: Statistics) -> None:
         """Remember what was measured of a queue, and when."""

@@ -77,6 +77,8 @@ class OpenTelemetryMetrics(NoMetrics):
         self._terms = meter.create_counter("headrace.leader.terms_ended", "{term}", "Terms of workers here as leader.")
         self._moves = meter.create_counter("headrace.leader.moves", "{move}", "Changes of a leader to another lock.")
         self._fenced = meter.create_counter("headrace.leader.fenced", "{token}", "Tokens that the fence refused.")
+        self._audited = meter.create_counter("headrace.audited_partitions", "{partition}", "Partitions looked through.")
+        self._violations = meter.create_counter("headrace.invariant_violations", "{leftover}", "Damage found there.")
         self._fires = meter.create_counter("headrace.schedule.times", "{time}", "Times of schedules.")
         self._duties = meter.create_histogram(
             "headrace.leader.duty_duration", "s", "Time of duties.", explicit_bucket_boundaries_advisory=BUCKETS
@@ -168,6 +170,11 @@ class OpenTelemetryMetrics(NoMetrics):
         self._fires.add(
             times, _destination(queue) | {"headrace.schedule": schedule, "headrace.schedule.outcome": outcome}
         )
+
+    def audited(self, queue: str, partitions: int, leftovers: int) -> None:
+        """Count partitions that were looked through, and what was found."""
+        self._audited.add(partitions, _destination(queue))
+        self._violations.add(leftovers, _destination(queue))
 
     def _readings(self) -> list[Readings]:
         return [found for read in list(self._reads) if (found := read()) is not None]

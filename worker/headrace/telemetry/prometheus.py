@@ -102,6 +102,8 @@ class PrometheusMetrics(CountingMetrics, Collector):
             copied(self.duties).items(),
         )
         yield _labelled("headrace_leader_duty_failures", "Runs of duties that failed.", "duty", self.failed_duties)
+        yield _by_queue("headrace_audited_partitions", "Partitions that a leader here looked through.", self.audits)
+        yield _by_queue("headrace_invariant_violations", "What no step leaves behind, found there.", self.violations)
         fires = CounterMetricFamily(
             "headrace_schedule_times",
             "Times of schedules, by what became of them.",

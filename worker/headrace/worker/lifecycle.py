@@ -256,14 +256,13 @@ class Worker:
             return Ending()
         executor.serve(self._app, lifespans.values, processes)
         await self._first_look(policies, signs, reachability)
-        schedules_of = self._app.schedules_of
         housekeeping = {
             # On the timer's connections: one of its own would be idle for days, and not follow a URL that changes.
             queue: Housekeeping(
                 queue,
                 timer_store,
                 signs[queue],
-                partial(duties, metrics.surveyed, settings.parked_limits, schedules_of(queue), metrics.schedule_fired),
+                partial(duties, metrics, settings.parked_limits, self._app.schedules_of(queue)),
                 metrics,
                 timers[queue].reread,
             )

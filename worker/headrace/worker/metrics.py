@@ -106,6 +106,10 @@ class Metrics(Protocol):
         """Count times of a schedule: a job was enqueued, there was one already, or none is made up for."""
         ...
 
+    def audited(self, queue: str, partitions: int, leftovers: int) -> None:
+        """Count partitions that this worker looked through as leader, and what no step leaves behind."""
+        ...
+
     def surveyed(self, queue: str, statistics: Statistics) -> None:
         """Take what this worker has measured of a queue as its leader."""
         ...
@@ -168,6 +172,9 @@ class NoMetrics:
     def schedule_fired(
         self, queue: str, schedule: str, outcome: Literal["enqueued", "existing", "missed"], times: int
     ) -> None:
+        """Do nothing."""
+
+    def audited(self, queue: str, partitions: int, leftovers: int) -> None:
         """Do nothing."""
 
     def surveyed(self, queue: str, statistics: Statistics) -> None:

@@ -8,6 +8,7 @@ from headrace.settings import QueueSettings, partition_limits
 from headrace.stores.memory.data import Data, system_clock
 from headrace.stores.memory.hints import Waiters
 from headrace.stores.memory.partition import Partition
+from headrace.stores.protocols.moving import Fence
 from headrace.stores.protocols.topology import Counts
 from headrace.topology import PartitionRef, Topology
 
@@ -37,6 +38,13 @@ class MemoryAccess:
             self._data.partitions[ref] = partition
         if partition.incarnation == topology.incarnation:
             partition.mark(topology, self._data.now())
+        return partition
+
+    def _obeying(self, ref: PartitionRef, fence: Fence | None) -> Partition | None:
+        """Return the partition, which obeys this leader, if there is one, from now on; None if it does not exist."""
+        partition = self._data.partitions.get(ref)
+        if partition is not None and fence is not None:
+            partition.obey(fence)
         return partition
 
     def _counts(self, ref: PartitionRef) -> Counts:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from headrace.stores.bounds import check_batch, check_page
 from headrace.stores.memory.access import MemoryAccess
 from headrace.stores.protocols.dead_letters import DeadLetter, FoundDead
+from headrace.stores.protocols.moving import Fence
 from headrace.topology import PartitionRef
 
 
@@ -31,11 +32,13 @@ class MemoryDeadLetters(MemoryAccess):
             partition = self._data.partitions.get(ref)
             return FoundDead(partition.dead.find(ids, since) if partition else {}, None)
 
-    async def adopt_dead(self, ref: PartitionRef, letters: Sequence[DeadLetter], incarnation: int = 1) -> bool:
+    async def adopt_dead(
+        self, ref: PartitionRef, letters: Sequence[DeadLetter], incarnation: int = 1, *, fence: Fence | None = None
+    ) -> bool:
         """Copy dead letters of an older version; False if the partition is not active."""
         check_batch(letters)
         with self._data.lock:
-            partition = self._data.partitions.get(ref)
+            partition = self._obeying(ref, fence)
             if partition is None or (partition.state, partition.incarnation) != ("active", incarnation):
                 return False
             partition.dead.adopt(letters)

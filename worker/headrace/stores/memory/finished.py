@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from headrace.stores.bounds import check_batch, check_page
 from headrace.stores.memory.access import MemoryAccess
 from headrace.stores.protocols.finished import FinishedBatch, FoundFinished, Trimmed
+from headrace.stores.protocols.moving import Fence
 from headrace.topology import PartitionRef
 
 
@@ -51,8 +52,8 @@ class MemoryFinished(MemoryAccess):
             partition = self._data.partitions.get(ref)
             return partition.finished.remove(entries) if partition else 0
 
-    async def trim(self, ref: PartitionRef) -> Trimmed:
+    async def trim(self, ref: PartitionRef, *, fence: Fence | None = None) -> Trimmed:
         """Drop finished jobs and dead letters beyond what is kept."""
         with self._data.lock:
-            partition = self._data.partitions.get(ref)
+            partition = self._obeying(ref, fence)
             return partition.trim(self._data.now()) if partition else Trimmed(0, 0)

@@ -6,20 +6,12 @@ from collections.abc import Sequence
 
 from headrace.stores.bounds import MAX_ASIDE, check_aside, check_page
 from headrace.stores.memory.access import MemoryAccess
-from headrace.stores.memory.partition import Partition
 from headrace.stores.protocols.moving import Aside, Fence
 from headrace.topology import PartitionRef
 
 
 class MemoryMoving(MemoryAccess):
     """Implements `headrace.stores.protocols.moving.MovingSteps`."""
-
-    def _obeying(self, ref: PartitionRef, fence: Fence) -> Partition | None:
-        """Return the partition, which obeys this leader from now on; None if there is none."""
-        partition = self._data.partitions.get(ref)
-        if partition is not None:
-            partition.obey(fence)
-        return partition
 
     async def fence(self, ref: PartitionRef, fence: Fence) -> None:
         """Let the partition obey this leader from now on, and hint at it if it has ready jobs."""
@@ -55,11 +47,13 @@ class MemoryMoving(MemoryAccess):
             self._hint_news(ref, partition, now)
             return adopted
 
-    async def bury_waiting(self, ref: PartitionRef, reason: str, limit: int = MAX_ASIDE) -> int:
+    async def bury_waiting(
+        self, ref: PartitionRef, reason: str, limit: int = MAX_ASIDE, *, fence: Fence | None = None
+    ) -> int:
         """Make waiting jobs of a draining partition dead letters; the number of them."""
         check_aside(limit)
         with self._data.lock:
-            partition = self._data.partitions.get(ref)
+            partition = self._obeying(ref, fence)
             if partition is None:
                 return 0
             dead = partition.bury_waiting(reason, limit, self._data.now())

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from headrace.stores.bounds import MAX_UNPARK, check_batch, check_page
 from headrace.stores.memory.access import MemoryAccess
+from headrace.stores.protocols.moving import Fence
 from headrace.stores.protocols.parking import ParkedLimits, TrimmedParked, Unknown
 from headrace.topology import PartitionRef
 
@@ -60,11 +61,19 @@ class MemoryParking(MemoryAccess):
             return dead
 
     async def trim_parked(
-        self, ref: PartitionRef, type: str, limits: ParkedLimits, after: bytes = b"", limit: int = MAX_UNPARK
+        self,
+        ref: PartitionRef,
+        type: str,
+        limits: ParkedLimits,
+        after: bytes = b"",
+        limit: int = MAX_UNPARK,
+        *,
+        fence: Fence | None = None,
     ) -> TrimmedParked:
         """Make parked jobs of this type that are beyond the limits dead letters."""
         check_page(limit)
         with self._data.lock:
+            self._obeying(ref, fence)
             if (partition := self._live(ref)) is None:
                 return TrimmedParked(0, b"")
             trimmed = partition.trim_parked(type, limits, after, limit, self._data.now())

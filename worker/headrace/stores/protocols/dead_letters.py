@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+from headrace.stores.protocols.moving import Fence
 from headrace.topology import PartitionRef
 
 
@@ -55,10 +56,14 @@ class DeadLetterSteps(Protocol):
         """
         ...
 
-    async def adopt_dead(self, ref: PartitionRef, letters: Sequence[DeadLetter], incarnation: int = 1) -> bool:
+    async def adopt_dead(
+        self, ref: PartitionRef, letters: Sequence[DeadLetter], incarnation: int = 1, *, fence: Fence | None = None
+    ) -> bool:
         """Copy dead letters of an older version into an active partition; the same again changes nothing.
 
-        False, and nothing changed, if it is not active, or of another incarnation of the queue.
+        False, and nothing changed, if it is not active, or of another incarnation of the queue. ``fence``: of the
+        leader that does it, so that a former one brings back nothing that was put back or deleted meanwhile; raises
+        Fenced.
         """
         ...
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+from headrace.stores.protocols.moving import Fence
 from headrace.topology import PartitionRef
 
 
@@ -85,10 +86,11 @@ class FinishedSteps(Protocol):
         """Remove batches of finished jobs (<= 1,000), which were adopted elsewhere; how many there were."""
         ...
 
-    async def trim(self, ref: PartitionRef) -> Trimmed:
+    async def trim(self, ref: PartitionRef, *, fence: Fence | None = None) -> Trimmed:
         """Drop finished jobs and dead letters beyond what the queue's retention keeps, in one bounded step.
 
-        To be called until it drops nothing. Whatever finishes or dies does this in passing; what is left is the age of
-        finished jobs where none finishes any more, and a retention that was lowered.
+        To be called until it drops nothing. ``fence``: of the leader that does it; raises Fenced. Whatever finishes or
+        dies does this in passing; what is left is the age of finished jobs where none finishes any more, and a
+        retention that was lowered.
         """
         ...

@@ -69,10 +69,12 @@ class MovingSteps(Protocol):
         """
         ...
 
-    async def bury_waiting(self, ref: PartitionRef, reason: str, limit: int = MAX_ASIDE) -> int:
+    async def bury_waiting(
+        self, ref: PartitionRef, reason: str, limit: int = MAX_ASIDE, *, fence: Fence | None = None
+    ) -> int:
         """Make at most ``limit`` (<= 100) waiting jobs of a draining partition dead letters; the number of them.
 
-        It costs them no attempt. Needs no leader: it is one step of one partition.
+        It costs them no attempt. ``fence``: of the leader that does it, None where no leader does; raises Fenced.
         """
         ...
 

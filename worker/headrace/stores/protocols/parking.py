@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from headrace.stores.bounds import MAX_UNPARK
+from headrace.stores.protocols.moving import Fence
 from headrace.topology import PartitionRef
 
 
@@ -73,11 +74,19 @@ class ParkingSteps(Protocol):
         ...
 
     async def trim_parked(
-        self, ref: PartitionRef, type: str, limits: ParkedLimits, after: bytes = b"", limit: int = MAX_UNPARK
+        self,
+        ref: PartitionRef,
+        type: str,
+        limits: ParkedLimits,
+        after: bytes = b"",
+        limit: int = MAX_UNPARK,
+        *,
+        fence: Fence | None = None,
     ) -> TrimmedParked:
         """Make parked jobs of this type that are beyond the limits dead letters; it costs them no attempt.
 
         Of too many the first in the order of their ids, which is that of time where ids are generated. One call looks
         at ``limit`` (<= 1,000) jobs behind the key ``after``. Errors: `too_many_wait`, `waited_too_long`.
+        ``fence``: of the leader that does it; raises Fenced.
         """
         ...

@@ -7,11 +7,12 @@ from typing import Any
 
 import msgpack
 
-from headrace.errors import InvalidInput, StoreUnavailable
+from headrace.errors import Fenced, InvalidInput, StoreUnavailable
 from headrace.redis.by_url import open_client
 from headrace.redis.client import Argument, RedisClient
 from headrace.redis.cluster import ClusterClient
 from headrace.stores.bounds import TOMBSTONE_TTL_MS
+from headrace.stores.protocols.moving import Fence
 from headrace.stores.redis.hints import ClusterHints
 from headrace.stores.redis.keys import Keys
 from headrace.stores.redis.scripts import script
@@ -58,3 +59,10 @@ class RedisAccess:
 
     async def _run(self, name: str, ref: PartitionRef, *args: Argument) -> Any:
         return await self._client.run(script(name), self._keys.of_script(name, ref), args)
+
+    async def _fenced(self, name: str, ref: PartitionRef, fence: Fence | None, *args: Argument) -> Any:
+        """Run a script that a leader, but also somebody else, may run; raises Fenced."""
+        reply = await self._run(name, ref, *args, *(fence or ()))
+        if fence is not None and isinstance(reply, list) and reply[:1] == [b"fenced"]:
+            raise Fenced(ref.queue, ref.label, fence.epoch, reply[1])
+        return reply

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from headrace.stores.bounds import check_batch, check_page
 from headrace.stores.protocols.dead_letters import DeadLetter, FoundDead
+from headrace.stores.protocols.moving import Fence
 from headrace.stores.redis.access import RedisAccess, pack
 from headrace.topology import PartitionRef
 
@@ -43,12 +44,13 @@ class RedisDeadLetters(RedisAccess):
         ]
         return FoundDead({letter.stored_id: letter for letter in letters}, (int(at), int(skip)) if at else None)
 
-    async def adopt_dead(self, ref: PartitionRef, letters: Sequence[DeadLetter], incarnation: int = 1) -> bool:
+    async def adopt_dead(
+        self, ref: PartitionRef, letters: Sequence[DeadLetter], incarnation: int = 1, *, fence: Fence | None = None
+    ) -> bool:
         """Copy dead letters of an older version; False if the partition is not active."""
         check_batch(letters)
-        return bool(
-            await self._run("dead_adopt", ref, incarnation, pack([part for letter in letters for part in letter]))
-        )
+        packed = pack([part for letter in letters for part in letter])
+        return bool(await self._fenced("dead_adopt", ref, fence, incarnation, packed))
 
     async def remove_dead(self, ref: PartitionRef, letters: Sequence[bytes]) -> int:
         """Remove dead letters; the number of those that were there."""

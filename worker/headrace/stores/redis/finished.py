@@ -10,6 +10,7 @@ import msgpack
 from headrace.redis.client import Argument
 from headrace.stores.bounds import check_batch, check_page
 from headrace.stores.protocols.finished import FinishedBatch, FinishedJob, FoundFinished, Success, Trimmed
+from headrace.stores.protocols.moving import Fence
 from headrace.stores.protocols.working import Settled
 from headrace.stores.redis.access import RedisAccess, pack
 from headrace.topology import PartitionRef
@@ -59,9 +60,9 @@ class RedisFinished(RedisAccess):
         check_batch(entries)
         return int(await self._run("forget_finished", ref, *entries)) if entries else 0
 
-    async def trim(self, ref: PartitionRef) -> Trimmed:
+    async def trim(self, ref: PartitionRef, *, fence: Fence | None = None) -> Trimmed:
         """Drop finished jobs and dead letters beyond what is kept; call it until it drops nothing."""
-        return Trimmed(*map(int, await self._run("trim", ref)))
+        return Trimmed(*map(int, await self._fenced("trim", ref, fence)))
 
 
 def pack_successes(acks: Sequence[Settled], successes: Sequence[Success]) -> bytes:

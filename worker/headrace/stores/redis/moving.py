@@ -63,10 +63,12 @@ class RedisMoving(RedisAccess):
             await self._wake(ref.queue)
         return list(map(bool, adopted))
 
-    async def bury_waiting(self, ref: PartitionRef, reason: str, limit: int = MAX_ASIDE) -> int:
+    async def bury_waiting(
+        self, ref: PartitionRef, reason: str, limit: int = MAX_ASIDE, *, fence: Fence | None = None
+    ) -> int:
         """Make waiting jobs of a draining partition dead letters; the number of them."""
         check_aside(limit)
-        dead, parked = await self._run("bury_waiting", ref, ref.label, reason, limit)
+        dead, parked = await self._fenced("bury_waiting", ref, fence, ref.label, reason, limit)
         if self._hints is not None and not parked:
             await self._hints.unparked(ref)
         return int(dead)

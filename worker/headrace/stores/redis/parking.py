@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headrace.stores.bounds import MAX_UNPARK, check_batch, check_page
+from headrace.stores.protocols.moving import Fence
 from headrace.stores.protocols.parking import (
     ParkedLimits,
     TrimmedParked,
@@ -58,14 +59,21 @@ class RedisParking(RedisAccess):
         return int(dead)
 
     async def trim_parked(
-        self, ref: PartitionRef, type: str, limits: ParkedLimits, after: bytes = b"", limit: int = MAX_UNPARK
+        self,
+        ref: PartitionRef,
+        type: str,
+        limits: ParkedLimits,
+        after: bytes = b"",
+        limit: int = MAX_UNPARK,
+        *,
+        fence: Fence | None = None,
     ) -> TrimmedParked:
         """Make parked jobs of this type that are beyond the limits dead letters."""
         check_page(limit)
         jobs, age_ms = (-1 if most is None else most for most in limits)
         reasons = too_many_wait(type, limits), waited_too_long(type, limits)
-        dead, following, left = await self._run(
-            "trim_parked", ref, ref.label, type, jobs, age_ms, after, *reasons, limit
+        dead, following, left = await self._fenced(
+            "trim_parked", ref, fence, ref.label, type, jobs, age_ms, after, *reasons, limit
         )
         if self._hints is not None and not left:
             await self._hints.unparked(ref)

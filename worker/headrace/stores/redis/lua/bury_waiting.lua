@@ -3,18 +3,25 @@
 -- KEYS  1 meta hash, 2-4 ready lists of lanes 0-2, 5 scheduled zset, 6 retry zset, 7 jobs hash, 8 mut hash, 9 park zset,
 --       10 dead zset, 11 dead letters hash, 12 suspects list, 13 alone list;
 --       standalone form also: 14 parked zset of the queue
--- ARGV  1 label "version:partition", 2 reason, 3 jobs at most, up to 100
+-- ARGV  1 label "version:partition", 2 reason, 3 jobs at most, up to 100, perhaps 4 epoch, 5 nonce, 6 incarnation of the leader
 -- Returns {how many died, others are still parked (0/1)}
+--         {'fenced', epoch of a newer leader} and nothing was changed
 -- Cost  O(jobs log n). Called by headrace.migration when a drain has timed out, until the first is 0.
 local META, R0, R1, R2, SCHEDULED, RETRY, JOBS, MUT, PARK, DEAD = unpack(KEYS, 1, 10)
 local LETTERS, SUSPECTS, ALONE, PARKED = KEYS[11], KEYS[12], KEYS[13], KEYS[14]
 local LABEL = ARGV[1]
 --@include clock
+--@include incarnation
+--@include fence
 --@include changes
 --@include bury
 --@include trim_dead
 --@include waiting_jobs
 
+if ARGV[4] then
+  local newer = newer_leader(ARGV[4], ARGV[5], ARGV[6])
+  if newer then return {'fenced', newer} end
+end
 local meta = redis.call('HMGET', META, 's', 't', 'hist', 'deadmax')
 if meta[1] ~= 'D' then return {0, 1} end
 local now, most, buried = server_now(meta[2]), math.min(tonumber(ARGV[3]), 100), 0

@@ -1,12 +1,19 @@
 -- DEAD_ADOPT: copy dead letters of an older version, which are removed there afterwards.
 --
 -- KEYS  1 meta hash, 2 dead zset, 3 dead letters hash
--- ARGV  1 incarnation of the queue, 2 msgpack [letter, died ms, record, changes, ...], at most 1,000 letters
+-- ARGV  1 incarnation of the queue, 2 msgpack [letter, died ms, record, changes, ...], at most 1,000 letters,
+--       perhaps 3 epoch, 4 nonce, 5 incarnation of the leader
 -- Returns 1; 0 and nothing was changed if the partition is not active (a closed one may be deleted with what it holds)
+--         {'fenced', epoch of a newer leader} and nothing was changed
 -- Cost  O(letters log n). Called by headrace.lifecycle.complete.
 local META, DEAD, LETTERS = KEYS[1], KEYS[2], KEYS[3]
 --@include incarnation
+--@include fence
 
+if ARGV[3] then
+  local newer = newer_leader(ARGV[3], ARGV[4], ARGV[5])
+  if newer then return {'fenced', newer} end
+end
 local meta = redis.call('HMGET', META, 's', 'i')
 if meta[1] ~= 'A' or compared(meta[2], ARGV[1]) ~= 0 then return 0 end
 local batch = cmsgpack.unpack(ARGV[2])
