@@ -107,6 +107,7 @@ async def life_of_jobs(store: Store, at: PartitionRef) -> None:
     assert await sizes(store, at) == {}
     await enqueue(store, f"unwanted-{at.partition}", f"spam-{at.partition}", at=at, partitions=PARTITIONS)
     assert await store.withdraw(at, [key(f"unwanted-{at.partition}")[1:]], running=False) == ["ready"]
+    assert len(await store.browse(at, "r1")) == 1
     assert (await store.purge(at, "r1", Sought(1 << 50), 0)).matching == 1
     assert (await store.sleep(at, 0)).asleep
     await enqueue(store, f"woken-{at.partition}", at=at, partitions=PARTITIONS)

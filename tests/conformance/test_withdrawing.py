@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from typing import get_args
 
 import pytest
 
 from headrace.dead_letters import server_now
 from headrace.envelope import encode_body
 from headrace.errors import InvalidInput, JobRunning, UnknownQueue, UnknownVersion
+from headrace.ids import decode_id
 from headrace.lifecycle import configure, promote
 from headrace.migration import move_jobs
 from headrace.producer import Producer
 from headrace.purging import Purge, PurgeState, purge_queue
 from headrace.settings import QueueSettings, Retention
-from headrace.stores.base import MAX_WITHDRAW, Fence, NewJob, Sought, Store, Success, Unknown
+from headrace.stores.base import MAX_WITHDRAW, Fence, Index, NewJob, Sought, Store, Success, Unknown
 from headrace.withdrawal import Cancellation, cancel_jobs, delete_job
 from tests.conformance.conftest import Advance
 from tests.conformance.steps import (
@@ -37,6 +39,7 @@ from tests.conformance.steps import (
 )
 
 NEVER = 1 << 50
+EVERY_INDEX: tuple[Index, ...] = get_args(Index)
 EVERYTHING: tuple[PurgeState, ...] = ("scheduled", "ready", "retry_wait", "parked", "dead", "succeeded")
 
 
@@ -295,6 +298,27 @@ async def test_J21_a_purge_beside_workers_and_producers_loses_nothing_that_it_wa
     assert len(ran) + purged["ready"] == 900
     assert len(set(ran)) == len(ran)
     assert await sizes(store) == {}
+
+
+async def test_live_jobs_are_looked_through_by_index(store: Store) -> None:
+    worker = await in_every_state(store)
+    leased = await worker.claim(1)
+    names = {index: [decode_id(each.stored_id) for each in await store.browse(ref(), index)] for index in EVERY_INDEX}
+    assert names["leased"] == ["leased", "ready"]
+    assert (names["r1"], names["scheduled"], names["retry"], names["park"]) == (
+        ["stays"], ["scheduled"], ["retry"], ["parked"],
+    )  # fmt: skip
+    assert sum(map(len, names.values())) == 6
+    (_, ready) = await store.browse(ref(), "leased")
+    assert (ready.worker, ready.record) == ("w", leased.jobs[0].record)
+    assert ready.at is not None
+    assert [each.at for each in await store.browse(ref(), "r1")] == [None]
+    assert [each.at for each in await store.browse(ref(), "park")] == [None]
+    await enqueue(store, *(f"{number}" for number in range(150)))
+    assert [len(await store.browse(ref(), "r1", skip)) for skip in (0, 100, 151)] == [100, 51, 0]
+    assert await store.browse(ref(7, 9), "r1") == []
+    with pytest.raises(InvalidInput, match="cancel those that run"):
+        await store.purge(ref(), "leased", Sought(NEVER), 0)
 
 
 async def test_queues_are_listed_by_name(store: Store) -> None:

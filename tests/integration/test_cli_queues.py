@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from headrace import App, Context, Producer, Store, Worker, WorkerSettings
+from headrace import App, Context, JobSpec, Producer, Store, Worker, WorkerSettings
 from headrace.lifecycle import configure, promote
 from headrace.settings import QueueSettings, Retention
 from headrace.stores.base import Failure, Settled, Success, Unknown
@@ -82,6 +82,24 @@ async def test_queues_are_listed_and_described(store: Store, run: Run) -> None:
     code, _, error = await run("queue", "describe", "nobody")
     assert code == 1
     assert "queue 'nobody' does not exist" in error
+
+
+async def test_live_jobs_are_listed_by_state(store: Store, run: Run) -> None:
+    for state in ("scheduled", "ready", "leased", "parked"):
+        (job,) = await told(run, "job", "list", "emails", "--state", state)
+        assert (job["id"], job["state"], job["partition"], job["error"]) == (state, state, 0, "")
+        assert (job["at"] is not None) == (state in ("scheduled", "leased"))
+        assert job["worker"] == ("w" if state == "leased" else None)
+    (job,) = await told(run, "job", "list", "emails", "--state", "retry_wait")
+    assert (job["id"], job["attempt"], job["error"]) == ("retry", 1, "boom")
+    await Producer(store).enqueue_many("emails", [JobSpec("send", n, id=f"{n:03}") for n in range(250)])
+    listed = await told(run, "job", "list", "emails", "--state", "ready", "--limit", "1000")
+    assert [job["id"] for job in listed] == ["ready", *(f"{n:03}" for n in range(250))]
+    assert await told(run, "job", "list", "emails", "--state", "ready", "--type", "render") == []
+    code, out, _ = await run("job", "list", "emails", "--state", "leased")
+    header, line = out.splitlines()
+    assert (code, header.split()) == (0, ["NAME", "TYPE", "PARTITION", "RUNS", "UNTIL", "WORKER", "AGE"])
+    assert line.split()[:4] == ["leased", "send", "1:0", "0"]
 
 
 async def test_J21_a_pause_by_hand_starts_no_job_and_can_be_taken_back(store: Store, run: Run) -> None:

@@ -28,7 +28,7 @@ LAYERS = (
     ("stores",),
     ("job_spec", "finished", "lifecycle", "migration", "statistics", "rotation", "connection", "drift", "pacing"),
     ("inquiry", "waiting", "withdrawal", "pending", "placement", "producer"),
-    ("sync_producer", "dead_letters", "parked_jobs", "deletion", "purging", "pausing", "audit"),
+    ("sync_producer", "dead_letters", "parked_jobs", "deletion", "purging", "pausing", "live_jobs", "audit"),
     ("leadership", "maintenance"),
     ("worker", "telemetry"),
     ("testing",),

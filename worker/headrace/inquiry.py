@@ -16,7 +16,7 @@ from headrace.errors import UnknownQueue
 from headrace.ids import check_id, encode_id, partition_of
 from headrace.job import Job
 from headrace.job_status import JobStatus, State
-from headrace.stores.base import MAX_BATCH, DeadLetter, Described, FinishedJob, Live, LiveState, Store
+from headrace.stores.base import MAX_BATCH, DeadLetter, Described, Entry, FinishedJob, Live, LiveState, Store
 from headrace.topology import PartitionRef, Topology
 
 _STATES: Final[dict[LiveState, State]] = {
@@ -76,14 +76,14 @@ class Inquiry:
             for version in newest_first(topology):
                 ref = PartitionRef(self._queue, version, partition_of(id, topology.versions[version].partitions))
                 if (described := await self._store.describe(ref, stored)) is not None:
-                    return JobDescription(_live_status(id, ref, described.live), _job(ref, stored, described))
+                    return JobDescription(_live_status(id, ref, described.live), read_job(ref, stored, described))
             letters: dict[bytes, DeadLetter] = {}
             ended = await self._ended(topology, [id], letters)
             if id in ended:
                 status = ended[id]
                 letter = letters.get(stored) if status.state == "dead" else None
                 ref = PartitionRef(self._queue, status.version or 0, status.partition or 0)
-                return JobDescription(status, _job(ref, stored, letter) if letter else None)
+                return JobDescription(status, read_job(ref, stored, letter) if letter else None)
         return JobDescription(JobStatus(id, "unknown"), None)
 
     async def _live(self, topology: Topology, ids: Sequence[str]) -> dict[str, JobStatus]:
@@ -184,7 +184,7 @@ def _finished_status(id: str, ref: PartitionRef, job: FinishedJob) -> JobStatus:
 
 
 def _dead_status(id: str, ref: PartitionRef, letter: DeadLetter) -> JobStatus:
-    job = _job(ref, letter.stored_id, letter)
+    job = read_job(ref, letter.stored_id, letter)
     if job is None:
         unreadable = "the stored record cannot be read"
         return JobStatus(id, "dead", ref.version, ref.partition, letter.died_at, error=unreadable)
@@ -194,7 +194,7 @@ def _dead_status(id: str, ref: PartitionRef, letter: DeadLetter) -> JobStatus:
     )
 
 
-def _job(ref: PartitionRef, stored_id: bytes, packed: Described | DeadLetter) -> Job | None:
+def read_job(ref: PartitionRef, stored_id: bytes, packed: Described | DeadLetter | Entry) -> Job | None:
     """Unpack a job; None if this version of Headrace cannot read it."""
     try:
         return decode_record(

@@ -7,7 +7,7 @@ import sys
 from contextlib import aclosing
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 import typer
 
@@ -30,8 +30,10 @@ from headrace.errors import ResultNotKept, RetentionOff
 from headrace.finished import Finished, finished_jobs
 from headrace.ids import decode_id
 from headrace.inquiry import Inquiry, JobDescription
+from headrace.live_jobs import LiveJob, live_jobs
 from headrace.producer import Enqueued, Producer
 from headrace.stores import Store
+from headrace.stores.base import LiveState
 
 app = typer.Typer(no_args_is_help=True, help="Enqueue jobs, see what became of them, end them.")
 
@@ -39,7 +41,21 @@ app = typer.Typer(no_args_is_help=True, help="Enqueue jobs, see what became of t
 class Listed(StrEnum):
     """What can be listed."""
 
+    SCHEDULED = "scheduled"
+    READY = "ready"
+    LEASED = "leased"
+    RETRY_WAIT = "retry_wait"
+    PARKED = "parked"
     DONE = "done"
+
+
+_LIVE: Final[dict[Listed, LiveState]] = {
+    Listed.SCHEDULED: "scheduled",
+    Listed.READY: "ready",
+    Listed.LEASED: "leased",
+    Listed.RETRY_WAIT: "retry",
+    Listed.PARKED: "parked",
+}
 
 
 @app.command("enqueue")
@@ -89,7 +105,7 @@ def enqueue(
 def list_jobs(
     queue: QueueArgument,
     state: Annotated[
-        Listed, typer.Option("--state", help="done: succeeded, while the queue keeps them.")
+        Listed, typer.Option("--state", help="done: succeeded, while the queue keeps them; the others live.")
     ] = Listed.DONE,
     type: Annotated[str | None, typer.Option("--type", help="Only jobs of this type.")] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="Jobs at most.")] = 100,
@@ -99,7 +115,16 @@ def list_jobs(
     redis_url_file: UrlFileOption = None,
     prefix: PrefixOption = None,
 ) -> None:
-    """List finished jobs, newest first. Dead ones: `headrace dead list`. RUNS: failed ones and the last."""
+    """List jobs: finished ones, newest first, or those of a state, in each partition those first that are to run first.
+
+    Dead ones: `headrace dead list`. RUNS: failed ones and the last. UNTIL: they wait, or are leased.
+    """
+    given = chosen(redis_url, redis_url_file, prefix)
+    if (live := _LIVE.get(state)) is not None:
+        if oldest_first:
+            fail("--oldest-first is for finished jobs; leave it out")
+        _list_live(given, queue, live, type, limit, output)
+        return
 
     async def act(store: Store) -> tuple[int, list[Finished]]:
         topology = await Inquiry(store, queue).topology()
@@ -114,7 +139,7 @@ def list_jobs(
                     break
         return await server_now(store, queue), found
 
-    now, found = with_store(chosen(redis_url, redis_url_file, prefix), act)
+    now, found = with_store(given, act)
     data = [
         {
             "id": decode_id(each.job.stored_id),
@@ -135,6 +160,47 @@ def list_jobs(
         for row, each in zip(data, found, strict=True)
     ]
     show(output, data, ("NAME", "TYPE", "PARTITION", "RUNS", "WORKER", "AGE"), rows)
+
+
+def _list_live(
+    given: dict[str, Any], queue: str, state: LiveState, type: str | None, limit: int, output: Format
+) -> None:
+    async def act(store: Store) -> tuple[int, list[LiveJob]]:
+        found: list[LiveJob] = []
+        async with aclosing(live_jobs(store, queue, state)) as jobs:
+            async for each in jobs:
+                if type is None or (each.job is not None and each.job.type == type):
+                    found.append(each)
+                if len(found) == limit:
+                    break
+        return await server_now(store, queue), found
+
+    now, found = with_store(given, act)
+    data = [
+        {
+            "id": decode_id(each.entry.stored_id),
+            "queue": queue,
+            "version": each.ref.version,
+            "partition": each.ref.partition,
+            "state": "retry_wait" if state == "retry" else state,
+            "type": each.job.type if each.job else None,
+            "attempt": each.job.attempt if each.job else None,
+            "at": None if each.entry.at is None else _iso(each.entry.at),
+            "worker": each.entry.worker or None,
+            "created_at": _iso(each.job.created_at) if each.job else None,
+            "error": each.job.last_error if each.job else "the stored record cannot be read",
+        }
+        for each in found
+    ]
+    rows = [
+        (
+            *(row["id"], row["type"], each.ref.label, row["attempt"]),
+            None if each.entry.at is None else age(each.entry.at - now),
+            *(row["worker"], age(now - each.job.created_at) if each.job else None),
+        )
+        for row, each in zip(data, found, strict=True)
+    ]
+    show(output, data, ("NAME", "TYPE", "PARTITION", "RUNS", "UNTIL", "WORKER", "AGE"), rows)
 
 
 @app.command("describe")

@@ -46,7 +46,7 @@ from headrace.stores.protocols.finished import (
     Success,
     Trimmed,
 )
-from headrace.stores.protocols.inquiry import Described, InquirySteps, Live, LiveState, Statuses
+from headrace.stores.protocols.inquiry import INDEXES, Described, Entry, Index, InquirySteps, Live, LiveState, Statuses
 from headrace.stores.protocols.moving import Aside, Fence, MovingSteps
 from headrace.stores.protocols.parking import ParkedLimits, ParkingSteps, TrimmedParked, Unknown, no_worker_knows
 from headrace.stores.protocols.producing import LANE, Accepted, Moved, NewJob, Once, ProducingSteps
@@ -59,7 +59,6 @@ from headrace.stores.protocols.statistics import COUNTERS, WORK, Depth, Growth, 
 from headrace.stores.protocols.topology import Counts, PartitionState, TopologySteps
 from headrace.stores.protocols.waking import Tick, WakingSteps
 from headrace.stores.protocols.withdrawing import (
-    INDEXES,
     MAX_WITHDRAW,
     Purged,
     Sought,
@@ -99,6 +98,7 @@ __all__ = [
     "DeadLetter",
     "Depth",
     "Described",
+    "Entry",
     "Failure",
     "Fence",
     "FinishedBatch",
@@ -107,6 +107,7 @@ __all__ = [
     "FoundFinished",
     "Glance",
     "Growth",
+    "Index",
     "Leftover",
     "LeftoverKind",
     "Live",

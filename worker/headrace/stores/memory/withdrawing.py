@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headrace.stores.memory.access import MemoryAccess
-from headrace.stores.protocols.withdrawing import Index, Purged, Sought, Withdrawn, check_withdraw
+from headrace.stores.protocols.inquiry import Index
+from headrace.stores.protocols.withdrawing import Purged, Sought, Withdrawn, check_waiting, check_withdraw
 from headrace.topology import PartitionRef
 
 
@@ -27,6 +28,7 @@ class MemoryWithdrawing(MemoryAccess):
         self, ref: PartitionRef, index: Index, sought: Sought, passed: int, *, remove: bool = True
     ) -> Purged:
         """Look at the next jobs of one index, from its end, and remove those that match."""
+        check_waiting(index)
         with self._data.lock:
             if (partition := self._data.partitions.get(ref)) is None:
                 return Purged(0, 0, end=True)

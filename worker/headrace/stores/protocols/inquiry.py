@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple, Protocol
+from typing import Final, Literal, NamedTuple, Protocol
 
 from headrace.topology import PartitionRef
 
@@ -37,11 +37,40 @@ class Described(NamedTuple):
     changes: bytes
 
 
+class Entry(NamedTuple):
+    """A live job as it stands in an index, still packed. ``at``: ms, see `Live`; ``worker``: whose lease it is."""
+
+    stored_id: bytes
+    at: int | None
+    record: bytes
+    changes: bytes
+    worker: str
+
+
+Index = Literal["r0", "r1", "r2", "suspects", "alone", "scheduled", "retry", "park", "leased"]
+INDEXES: Final[dict[LiveState, tuple[Index, ...]]] = {
+    "scheduled": ("scheduled",),
+    "ready": ("alone", "suspects", "r0", "r1", "r2"),
+    "leased": ("leased",),
+    "retry": ("retry",),
+    "parked": ("park",),
+}
+"""Where jobs of each state are."""
+MAX_BROWSE: Final = 100
+
+
 class InquirySteps(Protocol):
     """Steps that look for live jobs by their stored ids, in the partition where they belong."""
 
     async def statuses(self, ref: PartitionRef, ids: Sequence[bytes]) -> Statuses:
         """Say where jobs (<= 1,000) are, without reading them."""
+        ...
+
+    async def browse(self, ref: PartitionRef, index: Index, skip: int = 0) -> list[Entry]:
+        """Return the next jobs of one index (<= 100, and 2 MiB), in its order; none at its end.
+
+        ``skip``: entries that were seen before. Jobs move meanwhile, so one may be missed or seen twice.
+        """
         ...
 
     async def describe(self, ref: PartitionRef, stored_id: bytes) -> Described | None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final, Literal, NamedTuple, Protocol
 
 from headrace.errors import InvalidInput
+from headrace.stores.protocols.inquiry import Index
 from headrace.topology import PartitionRef
 
 Withdrawn = Literal["", "scheduled", "ready", "retry", "parked", "leased", "running", "moving", "deep"]
@@ -15,14 +16,6 @@ deep: it is ready, in the middle of a list too long to be searched in one step.
 """
 
 Waiting = Literal["scheduled", "ready", "retry", "parked"]
-Index = Literal["r0", "r1", "r2", "suspects", "alone", "scheduled", "retry", "park"]
-INDEXES: Final[dict[Waiting, tuple[Index, ...]]] = {
-    "scheduled": ("scheduled",),
-    "ready": ("r0", "r1", "r2", "suspects", "alone"),
-    "retry": ("retry",),
-    "parked": ("park",),
-}
-"""Where jobs of each state wait."""
 MAX_WITHDRAW: Final = 100
 PURGE_WINDOW: Final = 100
 """Jobs that one step of a purge looks at."""
@@ -75,3 +68,9 @@ def check_withdraw(ids: Sequence[bytes]) -> None:
     """Raise InvalidInput if one call is to remove more than MAX_WITHDRAW jobs."""
     if len(ids) > MAX_WITHDRAW:
         raise InvalidInput("ids", f"are {len(ids)}", f"name at most {MAX_WITHDRAW} in one call")
+
+
+def check_waiting(index: Index) -> None:
+    """Raise InvalidInput for jobs that run, which are not purged."""
+    if index == "leased":
+        raise InvalidInput("index", "is leased", "purge jobs that wait, and cancel those that run")

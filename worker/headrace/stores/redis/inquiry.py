@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final, get_args
 
 from headrace.stores.bounds import check_batch
-from headrace.stores.protocols.inquiry import Described, Live, Statuses
+from headrace.stores.protocols.inquiry import MAX_BROWSE, Described, Entry, Index, Live, Statuses
 from headrace.stores.redis.access import RedisAccess
 from headrace.topology import PartitionRef
+
+NUMBERS: Final[dict[Index, int]] = {name: number for number, name in enumerate(get_args(Index), 1)}
+"""How the scripts call the indexes."""
 
 
 class RedisInquiry(RedisAccess):
@@ -24,6 +27,14 @@ class RedisInquiry(RedisAccess):
         ]
         return Statuses(now, newest, live)
 
+    async def browse(self, ref: PartitionRef, index: Index, skip: int = 0) -> list[Entry]:
+        """Return the next jobs of one index, in its order."""
+        flat = iter(await self._run("browse", ref, NUMBERS[index], skip, MAX_BROWSE))
+        return [
+            Entry(stored_id, _at(at), record, changes, _worker(token))
+            for stored_id, at, record, changes, token in zip(*[flat] * 5, strict=True)
+        ]
+
     async def describe(self, ref: PartitionRef, stored_id: bytes) -> Described | None:
         """Return a live job with its record; None if it is not live here."""
         found = await self._run("describe", ref, stored_id)
@@ -31,6 +42,13 @@ class RedisInquiry(RedisAccess):
 
 
 def _live(state: Any, at: Any, token: bytes) -> Live:
-    when = int(float(at))
-    worker, _, _ = token.decode(errors="replace").rpartition(":")
-    return Live(state.decode(), None if when < 0 else when, worker)
+    return Live(state.decode(), _at(at), _worker(token))
+
+
+def _at(score: Any) -> int | None:
+    when = int(float(score))
+    return None if when < 0 else when
+
+
+def _worker(token: bytes) -> str:
+    return token.decode(errors="replace").rpartition(":")[0]

@@ -51,6 +51,9 @@ SCRIPT_KEYS: Final[dict[str, tuple[str, ...]]] = {
     "trim": ("meta", "dead", "letters", "done"),
     "statuses": ("meta", "jobs", "lease", "leased", "scheduled", "retry", "park", "moving"),
     "describe": ("jobs", "lease", "leased", "scheduled", "retry", "park", "moving", "mut"),
+    "browse": (
+        "r0", "r1", "r2", "suspects", "alone", "scheduled", "retry", "park", "leased", "jobs", "mut", "lease",
+    ),
     "dead_adopt": ("meta", "dead", "letters"),
     "fence": ("meta", "r0", "r1", "r2", "suspects", "alone"),
     "set_aside": (

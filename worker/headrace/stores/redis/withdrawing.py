@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, get_args
 
+from headrace.stores.protocols.inquiry import Index
 from headrace.stores.protocols.withdrawing import (
     PURGE_WINDOW,
     SEARCH_WINDOW,
-    Index,
     Purged,
     Sought,
     Withdrawn,
+    check_waiting,
     check_withdraw,
 )
 from headrace.stores.redis.access import RedisAccess
+from headrace.stores.redis.inquiry import NUMBERS
 from headrace.topology import PartitionRef
-
-_NUMBERS: Final[dict[Index, int]] = {name: number for number, name in enumerate(get_args(Index), 1)}
 
 
 class RedisWithdrawing(RedisAccess):
@@ -36,9 +35,10 @@ class RedisWithdrawing(RedisAccess):
         self, ref: PartitionRef, index: Index, sought: Sought, passed: int, *, remove: bool = True
     ) -> Purged:
         """Look at the next jobs of one index, from its end, and remove those that match."""
+        check_waiting(index)
         of_any_type, kind = int(sought.type is None), sought.type or ""
         window = PURGE_WINDOW if sought.stored_id is None else SEARCH_WINDOW
-        which = (_NUMBERS[index], passed, window)
+        which = (NUMBERS[index], passed, window)
         asked = (*which, sought.created_before, of_any_type, kind, int(remove), sought.stored_id or b"")
         seen, matching, parked = await self._run("purge", ref, ref.label, *asked)
         if self._hints is not None and index == "park" and matching and not parked:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headrace.stores.memory.partition.contents import Contents
-from headrace.stores.protocols.inquiry import Described, Live
+from headrace.stores.protocols.inquiry import MAX_BROWSE, Described, Entry, Index, Live
 
 
 class InquiryRules(Contents):
@@ -35,3 +35,36 @@ class InquiryRules(Contents):
             return None
         changes = self._changes.get(stored_id)
         return Described(live, self._jobs[stored_id], changes.packed() if changes else b"")
+
+    def browse(self, index: Index, skip: int) -> list[Entry]:
+        """Return the next jobs of one index, in its order."""
+        return [self._entry(index, key) for key in self._keys_of(index)[skip : skip + MAX_BROWSE]]
+
+    def _entry(self, index: Index, key: bytes) -> Entry:
+        lease = self._leases.of(key)
+        waiting = {"scheduled": self._scheduled, "retry": self._retry}.get(index, ())
+        at = lease.until if lease else next((when for when, each in waiting if each == key), None)
+        worker = lease.token.decode(errors="replace").rpartition(":")[0] if lease else ""
+        changes = self._changes.get(key[1:])
+        return Entry(key[1:], at, self._jobs[key[1:]], changes.packed() if changes else b"", worker)
+
+    def _keys_of(self, index: Index) -> list[bytes]:
+        match index:
+            case "scheduled":
+                return [key for _, key in sorted(self._scheduled)]
+            case "retry":
+                return [key for _, key in sorted(self._retry)]
+            case "leased":
+                return sorted(self._leases, key=lambda key: self._until(key))
+            case "park":
+                return list(self._parked)
+            case "suspects":
+                return list(self._suspects)
+            case "alone":
+                return list(self._alone)
+            case _:
+                return [key for key in self._lanes if key[:1] == index[1:].encode()]
+
+    def _until(self, key: bytes) -> int:
+        lease = self._leases.of(key)
+        return lease.until if lease else 0

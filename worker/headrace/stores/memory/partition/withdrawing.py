@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from headrace.envelope import record_type
 from headrace.stores.memory.partition.contents import TIMES
 from headrace.stores.memory.partition.inquiry import InquiryRules
-from headrace.stores.protocols.withdrawing import PURGE_WINDOW, Index, Purged, Sought, Withdrawn
+from headrace.stores.protocols.inquiry import Index
+from headrace.stores.protocols.withdrawing import PURGE_WINDOW, Purged, Sought, Withdrawn
 
 
 class WithdrawingRules(InquiryRules):
@@ -55,21 +56,6 @@ class WithdrawingRules(InquiryRules):
     def _forget(self, stored_id: bytes) -> None:
         del self._jobs[stored_id]
         self._changes.pop(stored_id, None)
-
-    def _keys_of(self, index: Index) -> list[bytes]:
-        match index:
-            case "scheduled":
-                return [key for _, key in sorted(self._scheduled)]
-            case "retry":
-                return [key for _, key in sorted(self._retry)]
-            case "park":
-                return list(self._parked)
-            case "suspects":
-                return list(self._suspects)
-            case "alone":
-                return list(self._alone)
-            case _:
-                return [key for key in self._lanes if key[:1] == index[1:].encode()]
 
     def _indexes_of(self, key: bytes) -> list[Index]:
         names: tuple[Index, ...] = ("r0", "r1", "r2", "suspects", "alone", "scheduled", "retry", "park")
