@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -114,13 +115,19 @@ def operator_rig() -> Iterator[OperatorRig]:
         for definition in (queue_crd(), queue_version_crd()):
             cluster.apply(definition)
             name = definition["metadata"]["name"]
-            cluster.kubectl("wait", f"crd/{name}", "--for=condition=Established", "--timeout=30s")
+            cluster.wait_for(partial(_is_served, cluster, name), 60, what=f"{name} is served")
         cluster.rest.request("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
         rig = OperatorRig(cluster, Path(folder))
         try:
             yield rig
         finally:
             rig.operator.kill()
+
+
+def _is_served(cluster: LocalCluster, name: str) -> bool:
+    found = cluster.get("apiextensions.k8s.io/v1", "CustomResourceDefinition", name)
+    conditions = (found or {}).get("status", {}).get("conditions", [])
+    return any(condition["type"] == "Established" and condition["status"] == "True" for condition in conditions)
 
 
 def is_ready(queue: dict[str, Any]) -> bool:

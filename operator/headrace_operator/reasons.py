@@ -62,6 +62,7 @@ class Reason(StrEnum):
     NO_WORKERS = "NoWorkers"
     JOBS_PARKED = "JobsParked"
     NO_LEADER = "NoLeader"
+    DRAIN_STUCK = "DrainStuck"
     DRAIN_TIMED_OUT = "DrainTimedOut"
     WORKERS_CONFLICT = "WorkersConflict"
     INVALID_WORKERS = "InvalidWorkers"

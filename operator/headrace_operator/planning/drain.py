@@ -13,6 +13,9 @@ from headrace_operator.planning.parked import unknown_types
 from headrace_operator.reasons import Finding, Reason, normal, warning
 from headrace_operator.steps import BuryWaiting, CloseDrained, Complete, Settle, Step
 
+STUCK_MS = 600_000
+"""Jobs that could run and have not for this time need somebody."""
+
 
 def drain(backend: Backend, topology: Topology) -> tuple[list[Step], Finding | None]:
     """Return the steps that older versions need, and what the oldest one waits for (None: nothing drains)."""
@@ -42,7 +45,8 @@ def drain(backend: Backend, topology: Topology) -> tuple[list[Step], Finding | N
         if waiting is None:
             steps.append(Complete(version, event=told))
             continue
-        finding = finding or waits_for(version, counts, backend.parked.get(version, {}), waiting)
+        parked = backend.parked.get(version, {})
+        finding = finding or _stuck(version, counts, topology) or waits_for(version, counts, parked, waiting)
     if finding is None and topology.older:
         finding = Finding(Reason.CLIENTS_MAY_RETRY, f"v{topology.older[0]} is drained and being removed")
     return steps, finding
@@ -75,6 +79,36 @@ def _retried_ms(counts: Iterable[Counts]) -> int:
     """Return after how many milliseconds no producer resends a call of before the mark: the version can end then."""
     waits = [count.marked_at + CLIENT_RETRY_MS - count.now for count in counts if count.marked_at is not None]
     return max(0, *waits, 0) + 50
+
+
+def _stuck(version: int, counts: Mapping[int, Counts], topology: Topology) -> Finding | None:
+    """Say that jobs which could run have not for long, and why; None if they have, or wait for something else.
+
+    Without sizes: they change all the time, and each message is told as an Event of its own.
+    """
+    settings, marked = topology.settings, [count.marked_at for count in counts.values() if count.marked_at is not None]
+    now = max((count.now for count in counts.values()), default=0)
+    if not marked or settings.stop == "hold" or now - min(marked) < STUCK_MS:
+        return None
+    minutes = STUCK_MS // 60_000
+    oldest = [count.oldest_ready_at for count in counts.values() if count.oldest_ready_at is not None]
+    if oldest and now - min(oldest) >= STUCK_MS:
+        why = (
+            f"has held a ready job for more than {minutes} minutes: no worker takes it, or they do not keep up; see "
+            "WorkersAvailable and `headrace worker list`"
+        )
+    elif (
+        any(count.leased for count in counts.values())
+        and settings.timeout_ms is not None
+        and now - min(marked) >= STUCK_MS + settings.timeout_ms
+    ):
+        why = (
+            f"has drained for more than {minutes} minutes and a run's longest time, and a worker still holds a job of "
+            "it; `headrace worker list` says which"
+        )
+    else:
+        return None
+    return Finding(Reason.DRAIN_STUCK, f"v{version} {why}")
 
 
 def waits_for(version: int, counts: Mapping[int, Counts], parked: Mapping[str, int], waiting: str) -> Finding:

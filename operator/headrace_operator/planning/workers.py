@@ -135,7 +135,9 @@ def scaling_limit(seen: Observed) -> Finding | None:
 def idle_drain(case: Case, draining: Finding | None) -> Finding | None:
     """Return what a drain waits for: if that is jobs which could run now, and no worker is wanted, then for workers."""
     found = case.seen.scaled
-    if draining is None or draining.reason is not Reason.JOBS_REMAIN or found is None or found.replicas > 0:
+    if draining is None or draining.reason not in (Reason.JOBS_REMAIN, Reason.DRAIN_STUCK):
+        return draining
+    if found is None or found.replicas > 0:
         return draining
     topology = case.backend.topology
     older = () if topology is None else topology.older

@@ -10,8 +10,9 @@ from bench.b11_repartition import throughput_dip
 from tests.services.bench import run_bench
 
 
+@pytest.mark.timeout(300)
 def test_a_repartition_under_load_is_measured_and_loses_and_doubles_nothing(tmp_path: Path) -> None:
-    found = run_bench(tmp_path, "B11", "--jobs", "900", "--option", "rate=300")
+    found = run_bench(tmp_path, "B11", "--jobs", "900", "--option", "rate=300", timeout=280)
     values = {check.what: check.value for check in found.checks}
     assert values["lost, jobs"] == 0
     assert values["doubled, jobs"] == 0
@@ -21,8 +22,9 @@ def test_a_repartition_under_load_is_measured_and_loses_and_doubles_nothing(tmp_
     assert values["dip, %"] is not None
 
 
+@pytest.mark.timeout(300)
 def test_an_operator_with_many_queues_is_measured(tmp_path: Path) -> None:
-    found = run_bench(tmp_path, "B13", "--jobs", "5", "--option", "seconds=1")
+    found = run_bench(tmp_path, "B13", "--jobs", "5", "--option", "seconds=1", timeout=280)
     assert all(check.value is not None for check in found.checks)
     values = {one.case: one.median for one in found.ours}
     assert 0 < values["apply to Ready p50"] <= values["apply to Ready p99"]

@@ -380,6 +380,36 @@ def test_an_active_version_that_drains_already_needs_a_higher_one() -> None:
 UNKNOWN = "deploy a worker that does, or give the type up with `headrace type delete`"
 
 
+NOW_MS, MINUTE_MS = 10_000_000, 60_000
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason", "said"),
+    [
+        ({"ready": 3, "oldest_ready_at": NOW_MS - 11 * MINUTE_MS}, Reason.DRAIN_STUCK, "no worker takes it"),
+        ({"ready": 3, "oldest_ready_at": NOW_MS - 9 * MINUTE_MS}, Reason.JOBS_REMAIN, "v1 holds 12 ready"),
+        ({"leased": 1}, Reason.DRAIN_STUCK, "a worker still holds a job of it"),
+        ({"leased": 1, "marked_at": NOW_MS - 10 * MINUTE_MS}, Reason.JOBS_REMAIN, "v1 holds 4 leased"),
+        ({"scheduled": 2, "next_due_at": NOW_MS + 90_000}, Reason.JOBS_REMAIN, "the next one is due in 90 s"),
+    ],
+    ids=["ready-for-long", "ready-for-a-while", "held-for-long", "held-for-a-run", "not-due"],
+)
+def test_a_drain_whose_jobs_could_run_and_do_not_is_stuck_and_says_why(
+    changes: dict[str, int], reason: Reason, said: str
+) -> None:
+    left = counts("draining", **({"marked_at": NOW_MS - 12 * MINUTE_MS, "now": NOW_MS} | changes))
+    seen = observed(
+        bumped(),
+        backend(V2_OVER_V1, counts=filled(V2_OVER_V1, v1=left)),
+        queue_version(1, phase="Draining"),
+        queue_version(2, 8),
+    )
+    draining = plan(seen).draining
+    assert draining is not None
+    assert draining.reason is reason
+    assert said in draining.message
+
+
 def test_a_drain_that_waits_for_parked_jobs_names_their_types_and_what_to_do() -> None:
     def draining(types: dict[str, int], **given: int) -> Plan:
         held = filled(V2_OVER_V1, v1=counts("draining", parked=2, **given))
