@@ -201,6 +201,13 @@ class Observed:
     scaling: ScalingReport = field(default_factory=ScalingReport)
 
     @property
+    def is_ours(self) -> bool:
+        """Whether what Redis holds of the queue, if anything, belongs to this Queue."""
+        if not isinstance(self.backend, Backend):
+            return False
+        return self.backend.topology is None or dict(self.backend.topology.owner) == dict(self.owner)
+
+    @property
     def scaled(self) -> WorkersObject | None:
         """The Deployment whose replicas run the workers; None if there is none."""
         if self.queue.spec is not None and self.queue.spec.scale_target is not None:

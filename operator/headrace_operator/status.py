@@ -56,7 +56,7 @@ def build_status(observed: Observed, plan: Plan, failure: Finding | None = None)
     loss_epoch = plan.epoch_after if plan.data_loss else old.data_loss_epoch
     update["data_loss_epoch"] = loss_epoch
     # While a rebuild is ahead, the old facts stay: they are what it is made from if this process dies now.
-    if isinstance(backend, Backend) and plan.connection is None and plan.epoch_after is None and _ours(observed):
+    if isinstance(backend, Backend) and plan.connection is None and plan.epoch_after is None and observed.is_ours:
         update |= _facts(backend)
     update["conditions"] = [
         _dated(old, new, queue.generation, observed.now) for new in _conditions(observed, plan, failure, loss_epoch)
@@ -105,13 +105,6 @@ def _facts(backend: Backend) -> dict[str, Any]:
         ),
         "oldest_ready_at": datetime.fromtimestamp(min(oldest) // 1000, UTC) if oldest else None,
     }
-
-
-def _ours(observed: Observed) -> bool:
-    backend = observed.backend
-    if not isinstance(backend, Backend):
-        return False
-    return backend.topology is None or dict(backend.topology.owner) == dict(observed.owner)
 
 
 def _workers(observed: Observed, *, unscaled: bool) -> dict[str, Any]:
@@ -200,7 +193,7 @@ def _redis_conditions(observed: Observed, plan: Plan) -> Iterator[Draft]:
     missing = Finding(Reason.WORKING, "the queue does not exist in Redis yet") if topology is None else None
     applied = Finding(Reason.APPLIED, _ready_message(observed))
     yield _condition("TopologyApplied", plan.topology or missing, applied)
-    if topology is None or not _ours(observed):
+    if topology is None or not observed.is_ours:
         yield ("Paused", "Unknown", plan.topology or Finding(Reason.WORKING, "the queue is not this Queue's yet"))
     else:
         held, how = stopped(topology.settings)

@@ -22,7 +22,7 @@ def leader_of(observed: Observed) -> Leader | None:
     backend = observed.backend
     if not isinstance(backend, Backend):
         return observed.queue.status.leader
-    if backend.leader is None:
+    if backend.leader is None or not observed.is_ours:
         return None
     return Leader(holder=backend.leader.worker, backend=backend.leader.backend, epoch=backend.leader.epoch)
 
@@ -45,7 +45,7 @@ def leader_event(told: Leader | None, new: Leader | None, seconds: float) -> Eve
 def leadership(observed: Observed) -> tuple[bool, Finding] | None:
     """Return whether a queue that only its leader runs has one, and what to say of it; None: any worker runs it."""
     spec = observed.queue.spec
-    if spec is None or spec.mode != "LeaderOnly" or not isinstance(observed.backend, Backend):
+    if spec is None or spec.mode != "LeaderOnly" or not isinstance(observed.backend, Backend) or not observed.is_ours:
         return None
     if observed.backend.leader is not None:
         return True, Finding(Reason.LEADING, "a worker leads and runs the jobs")

@@ -248,6 +248,13 @@ def test_what_cannot_be_read_is_as_it_was_told_last() -> None:
     assert told(seen).condition("LeaderElected") is None
 
 
+def test_the_leader_of_a_queue_that_belongs_to_another_is_not_told() -> None:
+    seen = led(FIRST)
+    theirs = replace(seen, backend=backend(replace(V1, owner={"cluster": "other"}), leader=FIRST))
+    assert leader_of(theirs) is None
+    assert told(theirs).condition("LeaderElected") is None
+
+
 def test_a_queue_without_a_leader_is_told_when_nobody_can_be_expected_to_take_over_any_more() -> None:
     status = told(led(None))
     assert condition(status) == ("False", "Electing")
