@@ -249,6 +249,7 @@ class Claims:
         self._on_lease(lease_ms)
         outbox = self._settlements.outbox(ref)
         acks, successes = self._settlements.take_acks(outbox)
+        self._settlements.flush()
         taken_at = self._asked[seq] = time.monotonic()
         # Few suspects at a time, so that few must run alone if the process ends.
         suspects = max(0, min(limit, self._group - self._leases.suspects - self._suspects_asked))

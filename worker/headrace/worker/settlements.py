@@ -159,6 +159,10 @@ class Settlements:
 
     def _flush(self) -> None:
         self._timer = None
+        self.flush()
+
+    def flush(self) -> None:
+        """Send what waits of all partitions: a call that is made at the same time goes in the same round trip."""
         dirty, self._dirty = self._dirty, []
         for outbox in dirty:
             outbox.dirty = False

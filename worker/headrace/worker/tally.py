@@ -36,7 +36,10 @@ class Tally:
 
     def add(self, queue: str, name: str, number: int) -> None:
         """Count ``number`` more."""
-        self._counts.setdefault(queue, Counter())[name] += number
+        counts = self._counts.get(queue)
+        if counts is None:
+            counts = self._counts[queue] = Counter()
+        counts[name] += number
         self.changed.set()
         self._noticed(queue)
 
