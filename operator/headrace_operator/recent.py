@@ -56,7 +56,7 @@ class Recent:
         self._beside: dict[QueueKey, tuple[float, dict[str, Packed]]] = {}
         self._versions: dict[QueueKey, dict[str, Kept]] = {}
         self._unlisted: set[QueueKey] = set()
-        self._scalers: set[QueueKey] = set()
+        self._scalers: dict[QueueKey, Packed] = {}
         self._ended: dict[str, int] = {}
         """By uid: the resourceVersion at which an object went, so that an older answer does not bring it back."""
         self.complete = False
@@ -94,8 +94,8 @@ class Recent:
 
     def scalers(self, namespace: str) -> list[QueueObject]:
         """Return the Queues of a namespace that scale a Deployment which is not their own, however old that is."""
-        kept = (self._queues[key].value for key in self._scalers if key.namespace == namespace and key in self._queues)
-        return [QueueObject.parse(value.unpacked()) for value in kept if value is not None]
+        kept = (value for key, value in self._scalers.items() if key.namespace == namespace)
+        return [QueueObject.parse(value.unpacked()) for value in kept]
 
     def companions(self, key: QueueKey, seconds: float) -> dict[str, dict[str, Any]] | None:
         """Return what is made beside the workers, by kind, if that was read within ``seconds``; None: read it."""
@@ -116,11 +116,13 @@ class Recent:
         if before is not None and (before.uid, before.version) == (metadata["uid"], version):
             self._queues[key] = before._replace(until=self._until())
             return False
-        self._queues[key] = Kept(Packed(_thin(body)), metadata["uid"], version, self._until())
+        packed = Packed(_thin(body))
+        self._queues[key] = Kept(packed, metadata["uid"], version, self._until())
         if ((body.get("spec") or {}).get("workers") or {}).get("scaleTargetRef"):
-            self._scalers.add(key)
+            # Also while it is mistrusted: a Deployment does not become free because its Queue has to be read again.
+            self._scalers[key] = packed
         else:
-            self._scalers.discard(key)
+            self._scalers.pop(key, None)
         return True
 
     def keep_version(self, key: QueueKey, body: Body) -> None:
@@ -187,11 +189,12 @@ class Recent:
             self._versions.get(key, {}).pop(uid, None)
         elif what == "queue" and (kept := self._queues.get(key)) is not None and kept.uid == uid:
             del self._queues[key]
+            self._scalers.pop(key, None)
 
     def forget(self, key: QueueKey) -> None:
         """Forget a Queue that is gone. Its QueueVersions follow it, and are told of."""
         self._queues.pop(key, None)
-        self._scalers.discard(key)
+        self._scalers.pop(key, None)
         self.workers_written(key)
         self._unlisted.discard(key)
 

@@ -149,6 +149,8 @@ def test_queues_that_scale_a_deployment_of_somebody_are_known_by_namespace_howev
     time.now += 2 * KEPT_SECONDS
     assert [found.name for found in recent.scalers("ns")] == ["mail"]
     assert recent.scalers("other") == []
+    recent.mistrust(KEY)
+    assert [found.name for found in recent.scalers("ns")] == ["mail"]
     recent.keep_queue(queue(6))
     assert recent.scalers("ns") == []
 
