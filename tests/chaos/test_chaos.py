@@ -16,7 +16,7 @@ from tests.services.redis import RedisServer
 @pytest.mark.timeout(180)
 def test_L9_LE9_LE30_QJ1_real_leaders_under_faults_overlap_in_nothing_and_no_job_is_lost() -> None:
     with RedisServer() as server, Stage(server.url) as stage:
-        found = run(stage, seed=3, seconds=10)
+        found = run(stage, seed=3, seconds=8)
     assert found.sound, str(found)
     assert found.epochs > 1  # the faults did something
     assert found.doubled_ticks <= found.epochs  # a run that was killed before its acknowledgement
