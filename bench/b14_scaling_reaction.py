@@ -117,8 +117,8 @@ def _notes(pods: int) -> list[str]:
         "Start of the Pod: until its program has loaded; without that: all that is not this start.",
         "KEDA scales a Redis list; when the jobs appear is spread evenly over its poll from round to round.",
         f"{pods} Pods to 1: under a steady load of jobs of 0.2 to 0.8 s, one in 20 of 6 s, of which a stopped Pod lets "
-        "pass 3 s. By load: minReplicas and the load fall, and the policy gives workers up. By decree: "
-        "maxReplicas is lowered. Attempts burned: failed runs and lost leases that jobs were charged with. Runs broken "
+        "pass 3 s. By load: minReplicas and the load fall, and the policy gives workers up. By decree: maxReplicas is "
+        "lowered while all work. Attempts burned: failed runs and lost leases that jobs were charged with. Runs broken "
         "off are handed back.",
         "Pods are processes of this machine: no image is pulled, and all share its cores.",
     ]

@@ -70,7 +70,7 @@ class Descent:
         self.queue = stage.queue(name, app="bench.scaled.our_pod:app", concurrency=SLOTS, scaling=bounds)
 
     def run(self, seed: int, *, by_decree: bool) -> dict[str, Sample]:
-        """Go down once: as the load asks for it, or at once because ``maxReplicas`` was lowered."""
+        """Go down once: as the load asks for it, or at once because ``maxReplicas`` was lowered, at full load."""
         stage, name = self._stage, self._name
         stage.client.delete(STARTS + self.queue, ENDS + self.queue, BURNED + self.queue)
         stage.scaling(name, minReplicas=self._pods, maxReplicas=self._pods)
@@ -78,10 +78,12 @@ class Descent:
         with Load(self._producer, self.queue, FULL_RATE * self._pods, seed) as load:
             wanted = STARTED * self._pods
             stage.wait(lambda: self._count(STARTS) >= wanted, f"{wanted} jobs of {name} to begin", PATIENCE)
-            load.rate = LOW_RATE
+            if not by_decree:
+                load.rate = LOW_RATE  # else the load would want them
             begun = time.monotonic()
             stage.scaling(name, minReplicas=1, maxReplicas=1 if by_decree else self._pods)
             stage.wait(lambda: stage.replicas(f"{name}-workers") == 1, f"one replica of {name}", PATIENCE)
+            load.rate = LOW_RATE
             stage.wait(lambda: len(stage.pods(f"{name}-workers")) == 1, f"one Pod of {name}", PATIENCE)
             seconds = time.monotonic() - begun
         stage.wait(lambda: self._count(ENDS) >= load.jobs, "all jobs", PATIENCE)

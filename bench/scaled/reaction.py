@@ -61,16 +61,14 @@ def _enqueues(producer: SyncProducer, queue: str) -> Callable[[int], object]:
 def react(stage: Stage, contender: Contender, phase: float) -> dict[str, Sample]:
     """Wait until there is no worker, let the backlog appear, and take the times.
 
-    ``phase`` (0..1): when within a poll it appears, counted from when the last worker was given up; that is a poll.
+    ``phase`` (0..1): when within a poll it appears.
     """
     stage.wait(lambda: stage.replicas(contender.deployment) == 0, f"no replicas of {contender.deployment}")
-    zero = time.monotonic()
     stage.wait(lambda: not stage.pods(contender.deployment), f"no Pod of {contender.deployment}")
     stage.client.delete(LOADED + contender.name, RAN + contender.name)
-    appears = zero + phase * contender.poll
-    while appears < time.monotonic():
-        appears += contender.poll or LOOK_SECONDS
-    time.sleep(max(0.0, appears - time.monotonic()))
+    if contender.poll:
+        stage.look_now(contender.deployment)
+        time.sleep(phase * contender.poll)
 
     begun = time.monotonic()
     contender.put(BACKLOG)

@@ -120,7 +120,7 @@ class Stage:
         spec = {
             "scaleTargetRef": {"name": deployment},
             "pollingInterval": poll,
-            # Only the way back to zero, between two rounds, depends on it.
+            # 1 or 2, see `look_now`. Only the way back to zero, between two rounds, depends on it.
             "cooldownPeriod": 1,
             "minReplicaCount": 0,
             "maxReplicaCount": 10,
@@ -128,6 +128,13 @@ class Stage:
         }
         self.apply({"apiVersion": KEDA_API, "kind": "ScaledObject", "metadata": {"name": deployment}, "spec": spec})
         self._keda.wait_ready(deployment, self.namespace)
+
+    def look_now(self, deployment: str) -> None:
+        """Let KEDA look at once, and then after each poll from now on, as it does when a ScaledObject has changed."""
+        path = self.cluster.rest.path(KEDA_API, "ScaledObject", deployment, self.namespace)
+        cooldown = self.cluster.rest.request("GET", path)["spec"]["cooldownPeriod"]
+        body = {"spec": {"cooldownPeriod": 3 - cooldown}}
+        self.cluster.rest.request("PATCH", path, body, content_type="application/merge-patch+json")
 
     # ---- what can be seen --------------------------------------------------------------------------------------------
 
