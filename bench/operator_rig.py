@@ -126,7 +126,7 @@ def operator_rig() -> Iterator[OperatorRig]:
 
 def _is_served(cluster: LocalCluster, name: str) -> bool:
     found = cluster.get("apiextensions.k8s.io/v1", "CustomResourceDefinition", name)
-    conditions = (found or {}).get("status", {}).get("conditions", [])
+    conditions = (found or {}).get("status", {}).get("conditions") or []  # null at first
     return any(condition["type"] == "Established" and condition["status"] == "True" for condition in conditions)
 
 
