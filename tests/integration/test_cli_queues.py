@@ -67,6 +67,11 @@ async def test_queues_are_listed_and_described(store: Store, run: Run) -> None:
     held = {"ready": 1, "scheduled": 1, "retry": 1, "leased": 1, "parked": 1, "dead": 1}
     assert emails["depth"] == held
     assert (reports["name"], reports["partitions"], sum(reports["depth"].values())) == ("reports", 4, 0)
+    assert (await run("queue", "list", "-o", "name"))[1].split() == ["emails", "reports"]
+    lines = (await run("queue", "list", "-o", "jsonl"))[1].splitlines()
+    assert [json.loads(line)["name"] for line in lines] == ["emails", "reports"]
+    assert (await run("queue", "describe", "emails", "-o", "name"))[1] == "emails\n"
+    assert (await run("job", "list", "emails", "--state", "leased", "-o", "name"))[1] == "leased\n"
     code, out, _ = await run("queue", "list")
     header, *lines = out.splitlines()
     assert (code, header.split()[:4]) == (0, ["NAME", "STATE", "VERSION", "PARTITIONS"])

@@ -94,10 +94,10 @@ def _show(output: Format, found: QueueAudit) -> None:
         "leftovers": [_described(place) for place in found.leftovers],
         "unproven": found.unproven,
     }
-    if output is Format.JSON or found.leftovers:
+    if output is not Format.TABLE or found.leftovers:
         rows = [tuple(_described(place).values()) for place in found.leftovers[:SHOWN]]
         show(output, data, _COLUMNS, rows)
-    if output is Format.JSON:
+    if output is not Format.TABLE:
         return
     mended = len(found.leftovers) - len(found.open)
     print(

@@ -36,6 +36,8 @@ class Format(StrEnum):
 
     TABLE = "table"
     JSON = "json"
+    JSONL = "jsonl"
+    NAME = "name"
 
 
 OutputOption = Annotated[Format, typer.Option("--output", "-o", help="Form of the output.")]
@@ -148,14 +150,22 @@ def ask_for_name(action: str, queue: str) -> None:
 
 
 def show(form: Format, data: Any, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print ``data`` as JSON, or ``rows`` as a table under ``columns``."""
+    """Print ``data`` as JSON, JSON lines or names of its elements, or ``rows`` as a table under ``columns``."""
     if form is Format.JSON:
         print(json.dumps(data, indent=2, ensure_ascii=False))
+        return
+    if form is not Format.TABLE:
+        for each in data if isinstance(data, list) else [data]:
+            print(json.dumps(each, ensure_ascii=False) if form is Format.JSONL else _name(each))
         return
     cells = [[*columns], *([_cell(value) for value in row] for row in rows)]
     widths = [max(len(row[n]) for row in cells) for n in range(len(columns))]
     for row in cells:
         print("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _name(element: Mapping[str, Any]) -> str:
+    return str(next((element[field] for field in ("name", "id", "type", "queue") if field in element), ""))
 
 
 def _cell(value: object) -> str:
