@@ -212,6 +212,20 @@ async def test_resume_brings_what_changed_on_the_job(store: Store, advance: Adva
     assert opened(resumed.jobs[0]).expiries == 1
 
 
+async def test_V14_a_batch_is_found_whole_among_many_leases(store: Store) -> None:
+    """A server looks through the leases page by page."""
+    await created(store)
+    for part in range(4):
+        await enqueue(store, *(f"{part}-{n}" for n in range(MAX_CLAIM)))
+    worker = Worker(store)
+    claims = [await worker.claim(MAX_CLAIM) for _ in range(4)]
+    again = await store.resume(ref(), worker.name, 2, LONG_MS)
+    assert sorted(again.jobs) == sorted(claims[1].jobs)
+    assert again.fencing_token > max(claim.fencing_token for claim in claims)
+    assert await store.ack(ref(), settled(again)) == []
+    assert await sizes(store) == {"leased": 3 * MAX_CLAIM}
+
+
 async def test_resume_in_a_partition_that_is_gone(store: Store) -> None:
     assert (await store.resume(ref(), "w", 1, LONG_MS)).gone
 
@@ -228,7 +242,7 @@ async def test_QD6_a_claim_of_large_jobs_is_bounded_in_bytes(store: Store) -> No
     await created(store)
     names = [f"job-{n}" for n in range(8)]
     for name in names:
-        await enqueue(store, new(name, payload="x" * 900_000))
+        await enqueue(store, new(name, payload="x" * 200_000))
     worker = Worker(store)
     taken: list[str] = []
     while len(taken) < 8:

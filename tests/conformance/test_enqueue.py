@@ -9,7 +9,7 @@ import pytest
 from headrace.errors import InvalidInput
 from headrace.ids import encode_id
 from headrace.lifecycle import promote
-from headrace.stores.base import MAX_BATCH, Accepted, Moved, Store
+from headrace.stores.base import MAX_ENQUEUE, Accepted, Moved, Store
 from tests.conformance.conftest import Advance
 from tests.conformance.steps import (
     LONG_MS,
@@ -222,13 +222,13 @@ async def test_every_kind_of_payload_comes_back_as_it_was_given(store: Store, pa
 
 async def test_a_call_takes_up_to_the_batch_limit(store: Store) -> None:
     await created(store)
-    assert await enqueue(store, *(f"job-{n}" for n in range(MAX_BATCH))) == NOTHING
-    assert await sizes(store) == {"ready": MAX_BATCH}
-    waiting = [new(f"late-{n}", when=-LONG_MS) for n in range(MAX_BATCH)]
+    assert await enqueue(store, *(f"job-{n}" for n in range(MAX_ENQUEUE))) == NOTHING
+    assert await sizes(store) == {"ready": MAX_ENQUEUE}
+    waiting = [new(f"late-{n}", when=-LONG_MS) for n in range(MAX_ENQUEUE)]
     assert await enqueue(store, *waiting) == NOTHING
-    with pytest.raises(InvalidInput, match="at most 1000"):
-        await enqueue(store, *(f"more-{n}" for n in range(MAX_BATCH + 1)))
-    assert await sizes(store) == {"ready": MAX_BATCH, "scheduled": MAX_BATCH}
+    with pytest.raises(InvalidInput, match="at most 500"):
+        await enqueue(store, *(f"more-{n}" for n in range(MAX_ENQUEUE + 1)))
+    assert await sizes(store) == {"ready": MAX_ENQUEUE, "scheduled": MAX_ENQUEUE}
 
 
 async def test_a_call_without_jobs_changes_nothing(store: Store) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headrace.lifecycle import promote
-from headrace.stores.base import MAX_PROMOTE, MAX_RECOVER, Store
+from headrace.stores.base import MAX_ENQUEUE, MAX_PROMOTE, MAX_RECOVER, Store
 from tests.conformance.conftest import Advance
 from tests.conformance.steps import (
     LONG_MS,
@@ -35,7 +35,8 @@ async def test_V20_recovery_is_bounded_and_counts_what_it_did(store: Store, adva
 
 async def test_QC5_promotion_is_bounded_and_counts_what_it_did(store: Store, advance: Advance) -> None:
     await created(store)
-    await enqueue(store, *(new(f"job-{n}", when=-20) for n in range(MAX_PROMOTE)))
+    for start in range(0, MAX_PROMOTE, MAX_ENQUEUE):
+        await enqueue(store, *(new(f"job-{start + n}", when=-20) for n in range(MAX_ENQUEUE)))
     await enqueue(store, *(new(f"more-{n}", when=-20) for n in range(10)), new("later", when=-LONG_MS))
     await advance(20)
     assert [await store.promote_due(ref()) for _ in range(3)] == [MAX_PROMOTE, 10, 0]

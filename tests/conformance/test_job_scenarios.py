@@ -8,7 +8,7 @@ import pytest
 
 from headrace.lifecycle import promote
 from headrace.producer import JobSpec, Producer
-from headrace.stores.base import MAX_PROMOTE, Claim, Store
+from headrace.stores.base import MAX_ENQUEUE, MAX_PROMOTE, Claim, Store
 from tests.conformance.conftest import Advance
 from tests.conformance.steps import (
     QUEUE,
@@ -104,12 +104,12 @@ async def test_QC5_thousands_that_fall_due_at_once_are_promoted_in_bounded_porti
 ) -> None:
     """Each claim promotes a portion, and is not kept from leasing by those that wait behind."""
     await created(store)
-    for part in range(5):
-        await enqueue(store, *(new(f"{part}-{n}", when=-10) for n in range(1000)))
+    for part in range(10):
+        await enqueue(store, *(new(f"{part}-{n}", when=-10) for n in range(MAX_ENQUEUE)))
     await advance(10)
     claim = await Worker(store).claim(50)
     assert len(claim.jobs) == 50
-    assert await sizes(store) == {"ready": MAX_PROMOTE - 50, "scheduled": 4000, "leased": 50}
+    assert await sizes(store) == {"ready": MAX_PROMOTE - 50, "scheduled": 5000 - MAX_PROMOTE, "leased": 50}
 
 
 async def test_QD1_QD4_what_has_run_leaves_nothing_behind(

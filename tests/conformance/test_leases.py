@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 import pytest
 
 from headrace.errors import InvalidInput
-from headrace.stores.base import MAX_BATCH, Failure, Release, Settled, Store
+from headrace.stores.base import (
+    MAX_BATCH,
+    MAX_ENQUEUE,
+    MAX_FUSED,
+    MAX_PROMOTE,
+    MAX_SETTLE,
+    Failure,
+    Release,
+    Report,
+    Settled,
+    Store,
+)
 from headrace.stores.protocols.working import LEASE_LOST
 from tests.conformance.conftest import Advance
 from tests.conformance.steps import (
@@ -181,29 +194,40 @@ async def test_no_call_takes_more_than_the_batch_limit(store: Store) -> None:
     await created(store)
     await enqueue(store, "a")
     lease = settled(await Worker(store).claim())[0]
-    calls = [
-        store.ack(ref(), [lease] * (MAX_BATCH + 1)),
-        store.fail(ref(), [Failure(*lease, None, "boom")] * (MAX_BATCH + 1)),
-        store.release(ref(), [Release(*lease)] * (MAX_BATCH + 1)),
-        store.renew(ref(), [lease] * (MAX_BATCH + 1), LONG_MS),
-        Worker(store, "other").claim(acks=[lease] * (MAX_BATCH + 1)),
-    ]
-    for call in calls:
-        with pytest.raises(InvalidInput, match="at most 1000 in one call"):
-            await call
+    calls: dict[int, Callable[[list[Settled]], list[Awaitable[object]]]] = {
+        MAX_BATCH: lambda many: [store.ack(ref(), many), store.renew(ref(), many, LONG_MS)],
+        MAX_FUSED: lambda many: [Worker(store, "other").claim(acks=many)],
+        MAX_SETTLE: lambda many: [
+            store.fail(ref(), [Failure(*each, None, "boom") for each in many]),
+            store.release(ref(), [Release(*each) for each in many]),
+            store.renew(ref(), many, LONG_MS, [Report(0, 0.5, "half")] * len(many)),
+        ],
+    }
+    for most, made in calls.items():
+        for call in made([lease] * (most + 1)):
+            with pytest.raises(InvalidInput, match=f"at most {most} in one call"):
+                await call
     assert await sizes(store) == {"leased": 1}
 
 
 async def test_leases_are_settled_up_to_the_batch_limit(store: Store) -> None:
     await created(store)
-    await enqueue(store, *(f"job-{n}" for n in range(MAX_BATCH)))
+    for start in range(0, MAX_BATCH, MAX_ENQUEUE):
+        await enqueue(store, *(f"job-{n}" for n in range(start, start + MAX_ENQUEUE)))
     worker = Worker(store)
-    leases = [lease for _ in range(4) for lease in settled(await worker.claim(250))]
+
+    async def held() -> list[Settled]:
+        return [lease for _ in range(MAX_BATCH // MAX_SETTLE) for lease in settled(await worker.claim(MAX_SETTLE))]
+
+    leases = await held()
     assert await store.renew(ref(), leases, LONG_MS) == []
-    assert await store.fail(ref(), [Failure(*lease, 0, "boom") for lease in leases]) == []
-    assert await store.promote_due(ref()) == MAX_BATCH
-    leases = [lease for _ in range(4) for lease in settled(await worker.claim(250))]
-    assert await store.release(ref(), [Release(*lease) for lease in leases]) == []
-    leases = [lease for _ in range(4) for lease in settled(await worker.claim(250))]
-    assert await store.ack(ref(), leases) == []
+    for start in range(0, MAX_BATCH, MAX_SETTLE):
+        failed = [Failure(*lease, 0, "boom") for lease in leases[start : start + MAX_SETTLE]]
+        assert await store.fail(ref(), failed) == []
+    assert [await store.promote_due(ref()) for _ in range(MAX_BATCH // MAX_PROMOTE)] == [MAX_PROMOTE] * 2
+    leases = await held()
+    for start in range(0, MAX_BATCH, MAX_SETTLE):
+        released = [Release(*lease) for lease in leases[start : start + MAX_SETTLE]]
+        assert await store.release(ref(), released) == []
+    assert await store.ack(ref(), await held()) == []
     assert await sizes(store) == {}

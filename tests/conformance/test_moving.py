@@ -255,10 +255,10 @@ async def test_a_partition_holds_a_bounded_number_of_jobs_aside(store: Store) ->
 async def test_large_jobs_move_few_at_a_time(store: Store) -> None:
     await created(store)
     for n in range(5):
-        await enqueue(store, new(f"large-{n}", payload="x" * (900 << 10)))
+        await enqueue(store, new(f"large-{n}", payload="x" * (200 << 10)))
     await drained_into(store)
     aside = await store.set_aside(ref(), LEADER, 2, 100)
-    assert len(aside) == 3  # about 2 MiB
+    assert len(aside) == 2  # about 256 KiB
     moved = 0
     while taken := await move_jobs(store, ref(), LEADER):
         moved += taken

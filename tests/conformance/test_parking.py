@@ -6,7 +6,7 @@ from headrace.dead_letters import dead_jobs, retry_dead
 from headrace.envelope import encode_body
 from headrace.errors import InvalidInput
 from headrace.producer import Producer
-from headrace.stores.base import MAX_CLAIM, Claim, ParkedLimits, Store, Unknown
+from headrace.stores.base import MAX_CLAIM, MAX_ENQUEUE, Claim, ParkedLimits, Store, Unknown
 from tests.conformance.conftest import Advance
 from tests.conformance.steps import Worker, created, enqueue, ids, new, opened, ref, settled, sizes
 
@@ -157,8 +157,8 @@ async def test_nothing_is_parked_where_there_is_no_partition(store: Store) -> No
 
 async def test_V21_ten_thousand_unknown_jobs_do_not_hold_others_back(store: Store) -> None:
     await created(store)
-    for start in range(0, 10_000, 1000):
-        await enqueue(store, *(new(f"unknown-{start + n}") for n in range(1000)))
+    for start in range(0, 10_000, MAX_ENQUEUE):
+        await enqueue(store, *(new(f"unknown-{start + n}") for n in range(MAX_ENQUEUE)))
     await enqueue(store, "known")
     worker = Worker(store)
     calls = 0

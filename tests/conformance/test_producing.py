@@ -13,10 +13,11 @@ from headrace.errors import HeadraceError, InvalidInput, PayloadTooLarge, QueueF
 from headrace.ids import partition_of
 from headrace.job_spec import Priority
 from headrace.lifecycle import configure, promote
-from headrace.placement import ROUND_BYTES, STEP_BYTES, STEP_JOBS
+from headrace.placement import ROUND_BYTES
 from headrace.producer import Enqueued, JobSpec, Producer
 from headrace.settings import QueueSettings
 from headrace.stores.base import Store
+from headrace.stores.bounds import MAX_ENQUEUE, MAX_STEP_BYTES
 from tests.conformance.actors import Gate
 from tests.conformance.conftest import Advance
 from tests.conformance.steps import (
@@ -92,13 +93,13 @@ async def test_QD6_large_payloads_are_sent_in_steps_of_bounded_size(store: Store
     await created(store, 2)
     weighing = Weighing(store)
     producer = Producer(weighing.store)
-    payload = b"x" * ((1 << 20) - 1000)
+    payload = b"x" * ((1 << 18) - 1000)
     if singly:
-        placed = await asyncio.gather(*(producer.enqueue(QUEUE, "send", payload) for _ in range(24)))
+        placed = await asyncio.gather(*(producer.enqueue(QUEUE, "send", payload) for _ in range(96)))
     else:
-        placed = await producer.enqueue_many(QUEUE, [JobSpec("send", payload)] * 24)
-    assert sum(jobs for jobs, _ in weighing.carried) == 24
-    assert max(size for _, size in weighing.carried) <= STEP_BYTES
+        placed = await producer.enqueue_many(QUEUE, [JobSpec("send", payload)] * 96)
+    assert sum(jobs for jobs, _ in weighing.carried) == 96
+    assert max(size for _, size in weighing.carried) <= MAX_STEP_BYTES
     assert weighing.most_on_their_way <= ROUND_BYTES
     assert sorted(await run_everything(store, await stored_topology(store))) == sorted(job.id for job in placed)
 
@@ -118,7 +119,7 @@ async def test_many_small_jobs_are_few_steps(store: Store) -> None:
     weighing = Weighing(store)
     placed = await Producer(weighing.store).enqueue_many(QUEUE, [JobSpec("send", n) for n in range(1500)])
     assert len(placed) == 1500
-    assert max(jobs for jobs, _ in weighing.carried) <= STEP_JOBS
+    assert max(jobs for jobs, _ in weighing.carried) <= MAX_ENQUEUE
     assert len(weighing.carried) <= 5
 
 

@@ -21,7 +21,7 @@ MAP_OF_NAMES = re.compile(r"local (\w+) = \{((?:\w+ = [A-Z0-9]+(?:, )?)+)\}")
 MAP_LOOP = re.compile(r"for \w+, (\w+) in pairs\(\{\['0'\] = (\w+), \['1'\] = (\w+), \['2'\] = (\w+)\}\)")
 SEVERAL_KEYS = {"EXISTS", "UNLINK"}
 NO_KEYS = {"TIME"}
-PAGED = ("audit_",)
+PAGED = ("audit_", "resume")
 
 
 def test_key_names_are_remembered_of_a_bounded_number_of_partitions() -> None:
@@ -125,6 +125,42 @@ def test_QE1_QE5_scripts_touch_declared_keys_only(name: str) -> None:
     pages = re.findall(r"'([HZ]SCAN)', [\w\[\]()]+, ARGV\[\d\], 'COUNT', ARGV\[\d\]\)", code)
     assert len(pages) == len(re.findall(r"'[HZ]SCAN'", code))
     assert not pages or name.startswith(PAGED)
+
+
+WHOLE = {"HGETALL", "HKEYS", "HVALS", "SMEMBERS", "SORT", "LREM", "LINSERT", "LPOS", "ZUNIONSTORE", "ZREMRANGEBYSCORE"}
+"""Commands that go through all of a key, or as much of it as there is."""
+SMALL = {
+    ("set_aside", "HGETALL"): "only this script adds to it, and never beyond 100",
+    ("read_stats", "HGETALL"): "some twenty fields",
+    ("tick", "ZREMRANGEBYSCORE"): "workers that are to claim nothing, of which each is removed once",
+    ("stop_claiming", "ZREMRANGEBYSCORE"): "the same",
+}
+LIMITED = {
+    "ZRANGEBYSCORE": "'LIMIT'",
+    "ZREVRANGEBYSCORE": "'LIMIT'",
+    "ZRANGEBYLEX": "'LIMIT'",
+    "XRANGE": "'COUNT'",
+    "XREVRANGE": "'COUNT'",
+}
+BOUNDED = {"ZRANGE", "ZREVRANGE", "LRANGE", "ZREMRANGEBYRANK", "LTRIM"}
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_M14_no_script_goes_through_all_of_a_key(name: str) -> None:
+    """However much there is: what is read has a limit, or is small for a reason that stands above."""
+    for quoted, *arguments in calls_of(code_of(name)):
+        command = quoted.strip("' ")
+        words = [argument.strip() for argument in arguments]
+        assert command not in WHOLE or (name, command) in SMALL, f"{command} {words}"
+        if command in LIMITED:
+            assert LIMITED[command] in words, f"{command} {words}"
+        if command in BOUNDED:
+            assert words[2] != "-1", f"{command} {words}"
+
+
+def test_M14_every_reason_is_that_of_a_script() -> None:
+    used = {(name, call[0].strip("' ")) for name in SCRIPTS for call in calls_of(code_of(name))}
+    assert used >= SMALL.keys()
 
 
 @pytest.mark.parametrize("name", SCRIPT_KEYS)

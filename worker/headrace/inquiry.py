@@ -16,7 +16,7 @@ from headrace.errors import UnknownQueue
 from headrace.ids import check_id, encode_id, partition_of
 from headrace.job import Job
 from headrace.job_status import JobStatus, State
-from headrace.stores.base import MAX_BATCH, DeadLetter, Described, Entry, FinishedJob, Live, LiveState, Store
+from headrace.stores.base import MAX_ASKED, DeadLetter, Described, Entry, FinishedJob, Live, LiveState, Store
 from headrace.topology import PartitionRef, Topology
 
 _STATES: Final[dict[LiveState, State]] = {
@@ -159,7 +159,7 @@ def newest_first(topology: Topology) -> list[int]:
 
 
 def grouped(
-    topology: Topology, version: int, ids: Sequence[str], most: int = MAX_BATCH
+    topology: Topology, version: int, ids: Sequence[str], most: int = MAX_ASKED
 ) -> list[tuple[PartitionRef, list[str]]]:
     """Group ids by the partition of a version that they belong to, at most ``most`` at a time."""
     partitions = topology.versions[version].partitions

@@ -8,9 +8,6 @@ from headrace.errors import UnknownQueue
 from headrace.stores.base import Store
 from headrace.topology import PartitionRef
 
-STEP_JOBS = 500
-"""Jobs in one atomic step, so that a script stays within a few milliseconds."""
-
 
 async def parked_types(store: Store, queue: str) -> Counter[str]:
     """Return how many jobs wait for each type (of each partition at most 100 types). Raises UnknownQueue."""
@@ -27,7 +24,7 @@ async def bury_type(store: Store, queue: str, type: str) -> int:
     """
     dead = 0
     for ref in await _partitions(store, queue):
-        while step := await store.bury_parked(ref, type, STEP_JOBS):
+        while step := await store.bury_parked(ref, type):
             dead += step
     return dead
 

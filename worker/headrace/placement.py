@@ -35,14 +35,18 @@ from headrace.ids import partition_of
 from headrace.job import Enqueued
 from headrace.lifecycle import reassert
 from headrace.pending import TOO_LATE, Patience, Pending, fail
-from headrace.stores.base import MAX_BATCH, Accepted, Moved, NewJob, Once, Replicas, Store
+from headrace.stores.base import (
+    MAX_BATCH,
+    MAX_ENQUEUE,
+    MAX_STEP_BYTES,
+    Accepted,
+    Moved,
+    NewJob,
+    Once,
+    Replicas,
+    Store,
+)
 from headrace.topology import PartitionRef, Topology
-
-STEP_JOBS = 500
-"""Jobs in one atomic step, so that a script stays within a few milliseconds."""
-
-STEP_BYTES = 2 << 20
-"""Records in one atomic step at most (or a single larger one), as in a claim."""
 
 ROUND_STEPS, ROUND_BYTES = 64, 8 << 20
 """Steps, and records in them, that are on their way at the same time: the store must answer the last one in time."""
@@ -212,8 +216,8 @@ class Placement:
                     groups.setdefault(partition_of(job.id, partitions), []).append(job)
             for partition, group in groups.items():
                 ref = PartitionRef(topology.queue, version, partition)
-                for start in range(0, len(group), STEP_JOBS):
-                    part = group[start : start + STEP_JOBS]
+                for start in range(0, len(group), MAX_ENQUEUE):
+                    part = group[start : start + MAX_ENQUEUE]
                     known = await self._probe_step(ref, topology, part)
                     for job, found in zip(part, known, strict=True):
                         if found:
@@ -300,7 +304,7 @@ def _cut(ref: PartitionRef, group: list[Pending]) -> Iterator[Step]:
     size = 0
     for job in group:
         weight = len(job.job.body)
-        if part and (len(part) == STEP_JOBS or size + weight > STEP_BYTES):
+        if part and (len(part) == MAX_ENQUEUE or size + weight > MAX_STEP_BYTES):
             yield Step(ref, part, size)
             part, size = [], 0
         part.append(job)

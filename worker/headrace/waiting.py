@@ -1,6 +1,6 @@
 """Waiting for jobs: looks again and again, soon at first, at most once a second, sooner again when something changed.
 
-A look costs a step per partition and 1,000 jobs that have not ended. Looks that take long come less often.
+A look costs a step per partition and 200 jobs that have not ended. Looks that take long come less often.
 """
 
 from __future__ import annotations

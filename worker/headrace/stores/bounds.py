@@ -7,11 +7,20 @@ from collections.abc import Sequence
 from headrace.errors import InvalidInput
 
 MAX_CLAIM = 256
-MAX_CLAIM_BYTES = 2 << 20
-"""Records in one claim at most (or a single larger one), so that the reply arrives in time."""
+MAX_STEP_BYTES = 256 << 10
+"""Records in one enqueue or claim at most (or a single larger one): the server does nothing else meanwhile."""
 MAX_BATCH = 1000
+"""Elements of a call that costs the server a microsecond or two for each. Those that cost more have limits below, by
+what `make bench ID=B15` measures: no step is to keep the server busy for more than 5 ms."""
+MAX_ENQUEUE = 500
+MAX_FUSED = 256
+"""Acknowledgements in a claim."""
+MAX_SETTLE = 250
+"""Jobs in one step that writes what has happened to each of them, or makes them dead letters."""
+MAX_ASKED = 200
+"""Ids that one call looks for."""
 MAX_RECOVER = 100
-MAX_PROMOTE = 1000
+MAX_PROMOTE = 500
 MAX_UNPARK = 1000
 MAX_ASIDE = 100
 """Jobs of one partition that are on their way to another version at the same time, at most."""
@@ -37,15 +46,17 @@ HORIZONS = (10, 30, 60, 300, 900, 3600)
 """Seconds within which statistics tell how many delayed jobs become due."""
 
 
-def check_batch(batch: Sequence[object]) -> None:
-    """Raise InvalidInput if one call is given more than MAX_BATCH elements."""
-    if len(batch) > MAX_BATCH:
-        raise InvalidInput("batch", f"has {len(batch)} elements", f"send at most {MAX_BATCH} in one call")
+def check_batch(batch: Sequence[object], most: int = MAX_BATCH) -> None:
+    """Raise InvalidInput if one call is given more than ``most`` elements."""
+    if len(batch) > most:
+        raise InvalidInput("batch", f"has {len(batch)} elements", f"send at most {most} in one call")
 
 
-def check_acks(acks: Sequence[object], successes: Sequence[tuple[object, object, bytes]]) -> None:
-    """Raise InvalidInput if there are too many, or too much is to be kept of them."""
-    check_batch(acks)
+def check_acks(
+    acks: Sequence[object], successes: Sequence[tuple[object, object, bytes]], most: int = MAX_BATCH
+) -> None:
+    """Raise InvalidInput if there are more than ``most``, or too much is to be kept of them."""
+    check_batch(acks, most)
     if successes and len(successes) != len(acks):
         raise InvalidInput("successes", f"has {len(successes)} elements", f"tell all of the {len(acks)} jobs or none")
     if (size := sum(len(result) for _, _, result in successes)) > MAX_RESULTS_BYTES:
@@ -60,10 +71,10 @@ def check_limit(limit: int) -> None:
         raise InvalidInput("limit", f"is {limit}", f"claim 0 to {MAX_CLAIM} jobs at once")
 
 
-def check_page(limit: int) -> None:
-    """Raise InvalidInput if a page of fewer than 1 or more than MAX_BATCH elements is asked for."""
-    if not 1 <= limit <= MAX_BATCH:
-        raise InvalidInput("limit", f"is {limit}", f"ask for 1 to {MAX_BATCH} at once")
+def check_page(limit: int, most: int = MAX_BATCH) -> None:
+    """Raise InvalidInput if a page of fewer than 1 or more than ``most`` elements is asked for."""
+    if not 1 <= limit <= most:
+        raise InvalidInput("limit", f"is {limit}", f"ask for 1 to {most} at once")
 
 
 def check_aside(number: int) -> None:

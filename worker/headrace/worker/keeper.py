@@ -18,7 +18,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 from headrace.handler import Handler
-from headrace.stores.base import MAX_BATCH, Store
+from headrace.stores.base import MAX_BATCH, MAX_SETTLE, Store
 from headrace.topology import PartitionRef
 from headrace.worker.cancellation import cancel_all
 from headrace.worker.leases import Batch, Execution, LeaseTable, State, open_executions, reports_of
@@ -167,8 +167,10 @@ class Keeper:
             )
             batch.report_at = now + REPORT_SECONDS
         for lease_ms, executions in by_lease.items():
-            for start in range(0, len(executions), MAX_BATCH):
-                await self._renew_some(ref, executions[start : start + MAX_BATCH], lease_ms)
+            reporting = any(execution in execution.batch.reported for execution in executions)
+            most = MAX_SETTLE if reporting else MAX_BATCH
+            for start in range(0, len(executions), most):
+                await self._renew_some(ref, executions[start : start + most], lease_ms)
         for batch in renewed:
             batch.held_until = max(batch.held_until, now + batch.lease_ms / 1000)
             batch.renew_at = now + self._heartbeat_for(batch.lease_ms) / 1000

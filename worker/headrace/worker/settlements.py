@@ -13,7 +13,7 @@ from typing import TypeVar
 from weakref import WeakValueDictionary
 
 from headrace.errors import AccessDenied, StoreFull
-from headrace.stores.base import MAX_BATCH, Failure, Release, Store, Success, Unknown
+from headrace.stores.base import MAX_BATCH, MAX_FUSED, MAX_SETTLE, Failure, Release, Store, Success, Unknown
 from headrace.topology import PartitionRef
 from headrace.worker.cancellation import cancel_all
 from headrace.worker.failures import FailureLog
@@ -26,7 +26,6 @@ from headrace.worker.results import Results
 log = logging.getLogger("headrace.worker")
 
 POOL_SECONDS = 0.002
-MAX_FUSED = 500
 _ENDED = State.ENDED
 """Looked up once: as an attribute of its class it costs as much as the rest of taking an outcome in."""
 T = TypeVar("T", Failure, Release, Unknown)
@@ -211,7 +210,7 @@ class Settlements:
         pending: list[tuple[Execution, T, Outcome]],
         send: Callable[[PartitionRef, Sequence[T]], Awaitable[list[int]]],
     ) -> None:
-        batch = pending[:MAX_BATCH]
+        batch = pending[:MAX_SETTLE]
         del pending[: len(batch)]
         executions = [execution for execution, _, _ in batch]
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace.stores.bounds import check_batch, check_page
+from headrace.stores.bounds import MAX_ASKED, check_batch, check_page
 from headrace.stores.memory.access import MemoryAccess
 from headrace.stores.protocols.finished import FinishedBatch, FoundFinished, Trimmed
 from headrace.stores.protocols.moving import Fence
@@ -29,7 +29,7 @@ class MemoryFinished(MemoryAccess):
         self, ref: PartitionRef, ids: Sequence[bytes], *, older: bytes = b"", newer: bytes = b""
     ) -> FoundFinished:
         """Look for stored ids among finished jobs, newest first."""
-        check_batch(ids)
+        check_batch(ids, MAX_ASKED)
         with self._data.lock:
             partition = self._data.partitions.get(ref)
             if partition is None:

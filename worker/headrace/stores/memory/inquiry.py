@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace.stores.bounds import check_batch
+from headrace.stores.bounds import MAX_ASKED, check_batch
 from headrace.stores.memory.access import MemoryAccess
 from headrace.stores.protocols.inquiry import Described, Entry, Index, Statuses
 from headrace.topology import PartitionRef
@@ -15,7 +15,7 @@ class MemoryInquiry(MemoryAccess):
 
     async def statuses(self, ref: PartitionRef, ids: Sequence[bytes]) -> Statuses:
         """Say where jobs are."""
-        check_batch(ids)
+        check_batch(ids, MAX_ASKED)
         with self._data.lock:
             partition, now = self._data.partitions.get(ref), self._data.now()
             if partition is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace.stores.bounds import MAX_UNPARK, check_batch, check_page
+from headrace.stores.bounds import MAX_SETTLE, check_batch, check_page
 from headrace.stores.memory.access import MemoryAccess
 from headrace.stores.protocols.moving import Fence
 from headrace.stores.protocols.parking import ParkedLimits, TrimmedParked, Unknown
@@ -49,9 +49,9 @@ class MemoryParking(MemoryAccess):
         with self._data.lock:
             return dict(self._data.queue(queue).parked)
 
-    async def bury_parked(self, ref: PartitionRef, type: str, limit: int = MAX_UNPARK) -> int:
+    async def bury_parked(self, ref: PartitionRef, type: str, limit: int = MAX_SETTLE) -> int:
         """Make parked jobs of this type dead letters; the number of them."""
-        check_page(limit)
+        check_page(limit, MAX_SETTLE)
         with self._data.lock:
             if (partition := self._live(ref)) is None:
                 return 0
@@ -66,12 +66,12 @@ class MemoryParking(MemoryAccess):
         type: str,
         limits: ParkedLimits,
         after: bytes = b"",
-        limit: int = MAX_UNPARK,
+        limit: int = MAX_SETTLE,
         *,
         fence: Fence | None = None,
     ) -> TrimmedParked:
         """Make parked jobs of this type that are beyond the limits dead letters."""
-        check_page(limit)
+        check_page(limit, MAX_SETTLE)
         with self._data.lock:
             self._obeying(ref, fence)
             if (partition := self._live(ref)) is None:

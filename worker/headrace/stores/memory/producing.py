@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace.stores.bounds import check_batch
+from headrace.stores.bounds import MAX_ENQUEUE, check_batch
 from headrace.stores.memory.access import MemoryAccess
 from headrace.stores.protocols.producing import Accepted, Moved, NewJob, Once
 from headrace.stores.protocols.replication import Replicas
@@ -25,7 +25,7 @@ class MemoryProducing(MemoryAccess):
         once: Once | None = None,
     ) -> Accepted | Moved:
         """Insert jobs into an active partition. Nothing could take over and lack them: as good as replicated."""
-        check_batch(jobs)
+        check_batch(jobs, MAX_ENQUEUE)
         with self._data.lock:
             partition = self._data.partitions.get(ref)
             if partition is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace.stores.bounds import check_acks, check_batch, check_limit
+from headrace.stores.bounds import MAX_FUSED, MAX_SETTLE, check_acks, check_batch, check_limit
 from headrace.stores.memory.access import MemoryAccess
 from headrace.stores.protocols.finished import Success
 from headrace.stores.protocols.moving import Fence
@@ -31,7 +31,7 @@ class MemoryWorking(MemoryAccess):
     ) -> Claim:
         """Acknowledge, recover expired leases, promote what is due, and lease up to ``limit`` ready jobs."""
         check_limit(limit)
-        check_acks(acks, successes)
+        check_acks(acks, successes, MAX_FUSED)
         token = token_of(worker, seq)
         with self._data.lock:
             hints = self._data.queue(ref.queue)
@@ -77,7 +77,7 @@ class MemoryWorking(MemoryAccess):
 
     async def fail(self, ref: PartitionRef, failures: Sequence[Failure]) -> list[int]:
         """Record failed runs; the refused indexes."""
-        check_batch(failures)
+        check_batch(failures, MAX_SETTLE)
         with self._data.lock:
             if (partition := self._live(ref)) is None:
                 return list(range(len(failures)))
@@ -88,7 +88,7 @@ class MemoryWorking(MemoryAccess):
 
     async def release(self, ref: PartitionRef, releases: Sequence[Release]) -> list[int]:
         """Hand jobs back without costing an attempt; the refused indexes."""
-        check_batch(releases)
+        check_batch(releases, MAX_SETTLE)
         with self._data.lock:
             if (partition := self._live(ref)) is None:
                 return list(range(len(releases)))
@@ -102,6 +102,7 @@ class MemoryWorking(MemoryAccess):
     ) -> list[int]:
         """Extend leases to now + ``lease_ms``, and keep what their runs report; the refused indexes."""
         check_batch(leases)
+        check_batch(reports, MAX_SETTLE)
         with self._data.lock:
             if (partition := self._live(ref)) is None:
                 return list(range(len(leases)))

@@ -50,16 +50,16 @@ class DeadLetterSteps(Protocol):
     async def find_dead(
         self, ref: PartitionRef, ids: Sequence[bytes], *, since: int = 0, go_on: tuple[int, int] | None = None
     ) -> FoundDead:
-        """Look for the newest dead letter of each stored id (<= 1,000), among those that died at ``since`` ms or later.
+        """Look for the newest dead letter of each stored id (<= 200), among those that died at ``since`` ms or later.
 
-        Looks at at most 2,000 letters, newest first, and says where to go on.
+        Looks at at most 1,000 letters, newest first, and says where to go on.
         """
         ...
 
     async def adopt_dead(
         self, ref: PartitionRef, letters: Sequence[DeadLetter], incarnation: int = 1, *, fence: Fence | None = None
     ) -> bool:
-        """Copy dead letters of an older version into an active partition; the same again changes nothing.
+        """Copy dead letters (<= 250) of an older version into an active partition; the same again changes nothing.
 
         False, and nothing changed, if it is not active, or of another incarnation of the queue. ``fence``: of the
         leader that does it, so that a former one brings back nothing that was put back or deleted meanwhile; raises

@@ -60,17 +60,17 @@ class FinishedSteps(Protocol):
     ) -> list[FinishedBatch]:
         """Return whole batches of finished jobs, beginning after the entry that was seen last.
 
-        They hold ``limit`` (<= 1,000) jobs or more, unless 1 MiB is reached or there are no more: none is the end.
+        They hold ``limit`` (<= 1,000) jobs or more, unless 512 KiB are reached or there are no more: none is the end.
         """
         ...
 
     async def find_finished(
         self, ref: PartitionRef, ids: Sequence[bytes], *, older: bytes = b"", newer: bytes = b""
     ) -> FoundFinished:
-        """Look for stored ids (<= 1,000) among finished jobs, newest first; of one that finished twice, the newest.
+        """Look for stored ids (<= 200) among finished jobs, newest first; of one that finished twice, the newest.
 
-        Looks at at most 256 batches or 256 KiB, and says where to go on (``older``). ``newer``: an entry; only newer
-        ones are looked at.
+        Looks at at most 256 batches or 256 KiB (64 KiB for more than 8 ids), and says where to go on (``older``).
+        ``newer``: an entry; only newer ones are looked at.
         """
         ...
 

@@ -63,7 +63,7 @@ class InquirySteps(Protocol):
     """Steps that look for live jobs by their stored ids, in the partition where they belong."""
 
     async def statuses(self, ref: PartitionRef, ids: Sequence[bytes]) -> Statuses:
-        """Say where jobs (<= 1,000) are, without reading them."""
+        """Say where jobs (<= 200) are, without reading them."""
         ...
 
     async def browse(self, ref: PartitionRef, index: Index, skip: int = 0) -> list[Entry]:

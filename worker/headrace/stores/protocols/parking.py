@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from headrace.stores.bounds import MAX_UNPARK
+from headrace.stores.bounds import MAX_SETTLE
 from headrace.stores.protocols.moving import Fence
 from headrace.topology import PartitionRef
 
@@ -66,8 +66,8 @@ class ParkingSteps(Protocol):
         """Return the partitions of the queue that hold parked jobs, with the time (ms) when one was parked last."""
         ...
 
-    async def bury_parked(self, ref: PartitionRef, type: str, limit: int = MAX_UNPARK) -> int:
-        """Make at most ``limit`` (<= 1,000) parked jobs of this type dead letters; the number of them.
+    async def bury_parked(self, ref: PartitionRef, type: str, limit: int = MAX_SETTLE) -> int:
+        """Make at most ``limit`` (<= 250) parked jobs of this type dead letters; the number of them.
 
         For a type that no worker will know again; it costs the jobs no attempt. Their error is `no_worker_knows`.
         """
@@ -79,14 +79,14 @@ class ParkingSteps(Protocol):
         type: str,
         limits: ParkedLimits,
         after: bytes = b"",
-        limit: int = MAX_UNPARK,
+        limit: int = MAX_SETTLE,
         *,
         fence: Fence | None = None,
     ) -> TrimmedParked:
         """Make parked jobs of this type that are beyond the limits dead letters; it costs them no attempt.
 
         Of too many the first in the order of their ids, which is that of time where ids are generated. One call looks
-        at ``limit`` (<= 1,000) jobs behind the key ``after``. Errors: `too_many_wait`, `waited_too_long`.
+        at ``limit`` (<= 250) jobs behind the key ``after``. Errors: `too_many_wait`, `waited_too_long`.
         ``fence``: of the leader that does it; raises Fenced.
         """
         ...

@@ -66,7 +66,7 @@ class ProducingSteps(Protocol):
         replicas: Replicas | None = None,
         once: Once | None = None,
     ) -> Accepted | Moved:
-        """Insert at most MAX_BATCH jobs into an active partition of a version with ``partitions`` partitions.
+        """Insert at most MAX_ENQUEUE jobs into an active partition of a version with ``partitions`` partitions.
 
         A partition of another number of partitions, or of another incarnation of the queue, refuses them as "resized".
         ``replicas``: afterwards wait until so many have it; whether they have is told, and is no error.

@@ -127,7 +127,8 @@ class WorkingSteps(Protocol):
     ) -> Claim:
         """Acknowledge ``acks``, recover expired leases, promote due jobs, and lease up to ``limit`` ready jobs.
 
-        ``limit`` <= MAX_CLAIM; 0 only acknowledges and does the housekeeping. ``worker:seq`` must be new for each call.
+        ``limit`` <= MAX_CLAIM; 0 only acknowledges, at most MAX_FUSED jobs, and does the housekeeping. ``worker:seq``
+        must be new for each call.
         ``suspects``: how many suspects (jobs whose lease was lost before) may be among them. ``alone``: this worker
         runs nothing else, and will not as long as it runs a job that must run alone (a suspect that was lost again);
         then it gets that one if there is one, and nothing beside it. ``successes``: see `ack`. ``fence``: the leader
@@ -151,11 +152,11 @@ class WorkingSteps(Protocol):
         ...
 
     async def fail(self, ref: PartitionRef, failures: Sequence[Failure]) -> list[int]:
-        """Record failed runs: each job waits for its retry or becomes a dead letter. Returns refused indexes."""
+        """Record failed runs (<= 250): each job waits for its retry or is a dead letter. Returns refused indexes."""
         ...
 
     async def release(self, ref: PartitionRef, releases: Sequence[Release]) -> list[int]:
-        """Hand jobs back without costing an attempt. Returns refused indexes."""
+        """Hand jobs (<= 250) back without costing an attempt. Returns refused indexes."""
         ...
 
     async def renew(
@@ -163,8 +164,8 @@ class WorkingSteps(Protocol):
     ) -> list[int]:
         """Extend leases to now + ``lease_ms``. Returns refused indexes.
 
-        ``reports`` of runs among them are kept with their jobs, each in the place of the one before; those of refused
-        ones are dropped.
+        ``reports`` (<= 250) of runs among them are kept with their jobs, each in the place of the one before; those of
+        refused ones are dropped.
         """
         ...
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace.stores.bounds import check_batch, check_page
+from headrace.stores.bounds import MAX_ASKED, MAX_SETTLE, check_batch, check_page
 from headrace.stores.protocols.dead_letters import DeadLetter, FoundDead
 from headrace.stores.protocols.moving import Fence
 from headrace.stores.redis.access import RedisAccess, pack
@@ -35,7 +35,7 @@ class RedisDeadLetters(RedisAccess):
         self, ref: PartitionRef, ids: Sequence[bytes], *, since: int = 0, go_on: tuple[int, int] | None = None
     ) -> FoundDead:
         """Look for the newest dead letter of each stored id, among those that died at ``since`` ms or later."""
-        check_batch(ids)
+        check_batch(ids, MAX_ASKED)
         at, skip, rows = await self._run("find_dead", ref, *(go_on or ("", 0)), since, *ids)
         flat = iter(rows)
         letters = [
@@ -48,7 +48,7 @@ class RedisDeadLetters(RedisAccess):
         self, ref: PartitionRef, letters: Sequence[DeadLetter], incarnation: int = 1, *, fence: Fence | None = None
     ) -> bool:
         """Copy dead letters of an older version; False if the partition is not active."""
-        check_batch(letters)
+        check_batch(letters, MAX_SETTLE)
         packed = pack([part for letter in letters for part in letter])
         return bool(await self._fenced("dead_adopt", ref, fence, incarnation, packed))
 

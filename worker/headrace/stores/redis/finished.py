@@ -8,7 +8,7 @@ from typing import Any
 import msgpack
 
 from headrace.redis.client import Argument
-from headrace.stores.bounds import check_batch, check_page
+from headrace.stores.bounds import MAX_ASKED, check_batch, check_page
 from headrace.stores.protocols.finished import FinishedBatch, FinishedJob, FoundFinished, Success, Trimmed
 from headrace.stores.protocols.moving import Fence
 from headrace.stores.protocols.working import Settled
@@ -34,7 +34,7 @@ class RedisFinished(RedisAccess):
         self, ref: PartitionRef, ids: Sequence[bytes], *, older: bytes = b"", newer: bytes = b""
     ) -> FoundFinished:
         """Look for stored ids among finished jobs, newest first."""
-        check_batch(ids)
+        check_batch(ids, MAX_ASKED)
         following, rows = await self._run("find_finished", ref, older, newer, *ids)
         flat = iter(rows)
         jobs = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, get_args
 
-from headrace.stores.bounds import check_batch
+from headrace.stores.bounds import MAX_ASKED, check_batch
 from headrace.stores.protocols.inquiry import MAX_BROWSE, Described, Entry, Index, Live, Statuses
 from headrace.stores.redis.access import RedisAccess
 from headrace.topology import PartitionRef
@@ -19,7 +19,7 @@ class RedisInquiry(RedisAccess):
 
     async def statuses(self, ref: PartitionRef, ids: Sequence[bytes]) -> Statuses:
         """Say where jobs are, without reading them."""
-        check_batch(ids)
+        check_batch(ids, MAX_ASKED)
         now, newest, flat = await self._run("statuses", ref, *ids)
         parts = iter(flat)
         live = [

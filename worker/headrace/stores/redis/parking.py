@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace.stores.bounds import MAX_UNPARK, check_batch, check_page
+from headrace.stores.bounds import MAX_SETTLE, check_batch, check_page
 from headrace.stores.protocols.moving import Fence
 from headrace.stores.protocols.parking import (
     ParkedLimits,
@@ -50,9 +50,9 @@ class RedisParking(RedisAccess):
         flat = iter(await self._client.command("ZRANGE", self._keys.queue(queue, "parked"), 0, -1, "WITHSCORES"))
         return {labelled(queue, label): int(float(at)) for label, at in zip(flat, flat, strict=True)}
 
-    async def bury_parked(self, ref: PartitionRef, type: str, limit: int = MAX_UNPARK) -> int:
+    async def bury_parked(self, ref: PartitionRef, type: str, limit: int = MAX_SETTLE) -> int:
         """Make parked jobs of this type dead letters; the number of them."""
-        check_page(limit)
+        check_page(limit, MAX_SETTLE)
         dead, left = await self._run("bury_parked", ref, ref.label, type, no_worker_knows(type), limit)
         if self._hints is not None and not left:
             await self._hints.unparked(ref)
@@ -64,12 +64,12 @@ class RedisParking(RedisAccess):
         type: str,
         limits: ParkedLimits,
         after: bytes = b"",
-        limit: int = MAX_UNPARK,
+        limit: int = MAX_SETTLE,
         *,
         fence: Fence | None = None,
     ) -> TrimmedParked:
         """Make parked jobs of this type that are beyond the limits dead letters."""
-        check_page(limit)
+        check_page(limit, MAX_SETTLE)
         jobs, age_ms = (-1 if most is None else most for most in limits)
         reasons = too_many_wait(type, limits), waited_too_long(type, limits)
         dead, following, left = await self._fenced(

@@ -7,7 +7,7 @@ from typing import Any
 
 from headrace.errors import QueueFull, QueueHeld
 from headrace.redis.pipeline import Confirmed
-from headrace.stores.bounds import check_batch
+from headrace.stores.bounds import MAX_ENQUEUE, check_batch
 from headrace.stores.protocols.producing import Accepted, Moved, NewJob, Once
 from headrace.stores.protocols.replication import Replicas
 from headrace.stores.redis.access import RedisAccess, pack
@@ -30,7 +30,7 @@ class RedisProducing(RedisAccess):
         once: Once | None = None,
     ) -> Accepted | Moved:
         """Insert jobs into an active partition; the same nonce within 10 s is applied once."""
-        check_batch(jobs)
+        check_batch(jobs, MAX_ENQUEUE)
         packed = pack([part for job in jobs for part in job])
         args = (ref.label, partitions, nonce, packed, ref.queue, incarnation, *(once or ()))
         confirmed = Confirmed(None, 0)

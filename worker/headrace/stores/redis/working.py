@@ -10,7 +10,7 @@ import msgpack
 
 from headrace.errors import StoreUnavailable
 from headrace.redis.client import Argument
-from headrace.stores.bounds import check_acks, check_batch, check_limit
+from headrace.stores.bounds import MAX_FUSED, MAX_SETTLE, check_acks, check_batch, check_limit
 from headrace.stores.protocols.finished import Success
 from headrace.stores.protocols.moving import Fence
 from headrace.stores.protocols.working import Claim, Claimed, Failure, Lost, Release, Report, Settled, token_of
@@ -19,6 +19,8 @@ from headrace.stores.redis.finished import pack_successes
 from headrace.stores.redis.hints import Outlook
 from headrace.stores.redis.keys import labelled
 from headrace.topology import PartitionRef
+
+LEASES_IN_PAGE = 500
 
 
 class RedisWorking(RedisAccess):
@@ -40,7 +42,7 @@ class RedisWorking(RedisAccess):
     ) -> Claim:
         """Acknowledge, recover, promote what is due, and lease up to ``limit`` ready jobs."""
         check_limit(limit)
-        check_acks(acks, successes)
+        check_acks(acks, successes, MAX_FUSED)
         packed = pack([part for ack in acks for part in ack]) if acks else b""
         told = pack_successes(acks, successes)
         leader: tuple[Argument, ...] = fence or ("", "", "")
@@ -75,12 +77,19 @@ class RedisWorking(RedisAccess):
 
     async def resume(self, ref: PartitionRef, worker: str, seq: int, lease_ms: int) -> Claim:
         """Return again the batch of an earlier claim whose reply was lost, its leases renewed."""
-        reply = await self._run("resume", ref, worker, seq, lease_ms)
-        token = token_of(worker, seq)
-        if reply[0] == b"gone":
-            return Claim(token, gone=True)
-        _, now, jobs, fencing_token = reply
-        return Claim(token, _claimed(jobs), now=now, fencing_token=fencing_token)
+        found = Claim(token_of(worker, seq))
+        jobs: dict[bytes, Claimed] = {}  # a page may tell of one again
+        cursor: Argument = 0
+        while True:
+            reply = await self._run("resume", ref, worker, seq, lease_ms, cursor, LEASES_IN_PAGE)
+            if reply[0] == b"gone":
+                return Claim(found.token, gone=True)
+            _, found.now, packed, fencing_token, cursor = reply
+            jobs |= {job.key: job for job in _claimed(packed)}
+            found.fencing_token = max(found.fencing_token, fencing_token)
+            if cursor == b"0":
+                found.jobs = list(jobs.values())
+                return found
 
     async def ack(self, ref: PartitionRef, acks: Sequence[Settled], successes: Sequence[Success] = ()) -> list[int]:
         """Remove finished jobs. Returns the indexes that were not leased under their token."""
@@ -93,7 +102,7 @@ class RedisWorking(RedisAccess):
 
     async def fail(self, ref: PartitionRef, failures: Sequence[Failure]) -> list[int]:
         """Record failed runs. Returns refused indexes."""
-        check_batch(failures)
+        check_batch(failures, MAX_SETTLE)
         flat: list[Any] = []
         for failure in failures:
             delay = -1 if failure.delay_ms is None else failure.delay_ms
@@ -104,7 +113,7 @@ class RedisWorking(RedisAccess):
 
     async def release(self, ref: PartitionRef, releases: Sequence[Release]) -> list[int]:
         """Hand jobs back without costing an attempt. Returns refused indexes."""
-        check_batch(releases)
+        check_batch(releases, MAX_SETTLE)
         packed = pack([part for release in releases for part in release])
         refused, ready, due = await self._run("release", ref, ref.label, packed)
         await self._hint(ref, ready=ready, due=due)
@@ -115,6 +124,7 @@ class RedisWorking(RedisAccess):
     ) -> list[int]:
         """Extend leases to now + ``lease_ms``, and keep what their runs report. Returns refused indexes."""
         check_batch(leases)
+        check_batch(reports, MAX_SETTLE)
         packed = pack([part for lease in leases for part in lease])
         reported = pack([part for report in reports for part in report]) if reports else b""
         return list(await self._run("renew", ref, lease_ms, packed, reported))

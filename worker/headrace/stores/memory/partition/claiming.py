@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from headrace.stores.bounds import FENCED_RECHECK_MS, MAX_CLAIM_BYTES, SUSPECT_RECHECK_MS
+from headrace.stores.bounds import FENCED_RECHECK_MS, MAX_STEP_BYTES, SUSPECT_RECHECK_MS
 from headrace.stores.memory.partition.contents import Contents
 from headrace.stores.memory.partition.lanes import number_within
 from headrace.stores.memory.partition.limits import Allowance
@@ -84,8 +84,8 @@ class ClaimingRules(Contents):
         return self._room.asked(worker, now, wants=wants)
 
     def _put_back_beyond_limit(self, keys: list[bytes], suspected: int) -> int:
-        """Return what is beyond MAX_CLAIM_BYTES to where it was; how many of the suspects, which come last, went."""
-        fit = number_within([len(self._jobs[key[1:]]) for key in keys], MAX_CLAIM_BYTES)
+        """Return what is beyond MAX_STEP_BYTES to where it was; how many of the suspects, which come last, went."""
+        fit = number_within([len(job.record) + len(job.changes) for job in map(self._claimed, keys)], MAX_STEP_BYTES)
         plain = len(keys) - suspected
         went = 0
         while len(keys) > fit:

@@ -175,7 +175,11 @@ class Contents:
     def _bury(self, key: bytes, now: int) -> None:
         record, changes = self._jobs.pop(key[1:]), self._changes.pop(key[1:])
         self.dead.add(key[1:], now, record, changes.packed())
-        self._trim_dead(1)
+
+    def _trim_after(self, died: int) -> None:
+        """Drop dead letters beyond the limit, after a step has added some: a few more than it added."""
+        if died:
+            self._trim_dead(died + 100)
 
     def _trim_dead(self, most: int) -> int:
         dropped = self.dead.drop_beyond(self._limiter.limits.dead, most)

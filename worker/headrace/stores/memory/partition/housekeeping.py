@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from headrace.stores.bounds import MAX_PROMOTE, MAX_RECOVER
 from headrace.stores.memory.partition.changes import Changes
 from headrace.stores.memory.partition.contents import Contents
+from headrace.stores.protocols.dead_letters import DeadLetter
 from headrace.stores.protocols.finished import FinishedBatch, Trimmed
 from headrace.stores.protocols.working import LEASE_LOST, Lost
 
@@ -35,6 +36,7 @@ class HousekeepingRules(Contents):
             changes.suspicion = min(2, changes.suspicion + 1)
             waiting.append(key)
             taken.append(Lost(key, token, until, dead=False))
+        self._trim_after(sum(lost.dead for lost in taken))
         if taken:
             self._news.became_ready()
         return taken
@@ -42,6 +44,11 @@ class HousekeepingRules(Contents):
     def trim(self, now: int) -> Trimmed:
         """Drop finished jobs and dead letters beyond what is kept, a bounded number; how many were dropped."""
         return Trimmed(self.finished.trim(self._limiter.limits.finished, now, 16), self._trim_dead(500))
+
+    def adopt_dead(self, letters: Sequence[DeadLetter]) -> None:
+        """Take over dead letters of another partition, as far as the limit lets."""
+        self.dead.adopt(letters)
+        self._trim_after(len(letters))
 
     def adopt_finished(self, batches: Sequence[FinishedBatch], now: int) -> int:
         """Keep jobs that finished elsewhere, as far as there is room; how many batches were taken."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 
 from headrace.errors import Fenced
-from headrace.stores.bounds import MAX_CLAIM_BYTES
+from headrace.stores.bounds import MAX_STEP_BYTES
 from headrace.stores.memory.partition.changes import Changes
 from headrace.stores.memory.partition.contents import Contents, Move
 from headrace.stores.protocols.moving import Aside, Fence
@@ -34,7 +34,7 @@ class MovingRules(Contents):
         aside = [self._aside(move) for move in self._moving.values()]
         size = sum(len(job.record) + len(job.changes) for job in aside)
         for move in self._waiting_jobs(to):
-            if len(aside) >= limit or size >= MAX_CLAIM_BYTES:
+            if len(aside) >= limit or size >= MAX_STEP_BYTES:
                 self._put_back(move)
                 break
             self._moving[move.key[1:]] = move
@@ -52,6 +52,7 @@ class MovingRules(Contents):
             changes.suspicion = 0
             self._note(changes, "drain timed out", now, b"", reason)
             self._bury(move.key, now)
+        self._trim_after(len(jobs))
         return len(jobs)
 
     def _waiting_jobs(self, to: int) -> Iterable[Move]:

@@ -47,6 +47,7 @@ class ParkingRules(Contents):
         """Make at most ``limit`` parked jobs of a type dead letters; the number of them."""
         for key in (taken := self._parked.take(kind, limit)):
             self._give_up(key, no_worker_knows(kind), now)
+        self._trim_after(len(taken))
         return len(taken)
 
     def trim_parked(self, kind: str, limits: ParkedLimits, after: bytes, limit: int, now: int) -> TrimmedParked:
@@ -62,6 +63,7 @@ class ParkingRules(Contents):
                 self._parked.remove(key)
                 self._give_up(key, waited_too_long(kind, limits) if old else too_many_wait(kind, limits), now)
                 dead += 1
+        self._trim_after(dead)
         return TrimmedParked(dead, page[-1] if len(page) == limit else b"")
 
     def _give_up(self, key: bytes, reason: str, now: int) -> None:

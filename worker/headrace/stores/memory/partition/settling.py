@@ -34,6 +34,7 @@ class SettlingRules(Contents):
     def fail(self, failures: Sequence[Failure], now: int) -> list[int]:
         """Send failed jobs to their retry or to the dead letters; the indexes of the refused ones."""
         refused = []
+        died = 0
         for index, (key, token, delay_ms, error, status) in enumerate(failures):
             if not self._leases.end(key, token):
                 refused.append(index)
@@ -44,8 +45,10 @@ class SettlingRules(Contents):
             self._note(changes, status, now, token, error)
             if delay_ms is None:
                 self._bury(key, now)
+                died += 1
             else:
                 self._wait(self._retry, now + delay_ms, key)
+        self._trim_after(died)
         self._reopen(len(failures) - len(refused))
         return refused
 

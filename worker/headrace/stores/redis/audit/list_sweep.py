@@ -18,7 +18,7 @@ from headrace.stores.redis.access import pack
 LISTS = ("r0", "r1", "r2", "suspects", "alone")
 """Lists that hold jobs, in the order of the scripts; the entries of the last two carry their lane."""
 
-SMALLEST_PAGE, LARGEST_PAGE = 8, 500
+SMALLEST_PAGE, LARGEST_PAGE = 8, 150
 PAGE_BYTES = 1 << 18
 SHORT = 800
 """A list of so many entries is looked through whole when something is to be said of one moment."""

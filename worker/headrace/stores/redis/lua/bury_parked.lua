@@ -2,7 +2,7 @@
 --
 -- KEYS  1 meta hash, 2 park zset, 3 jobs hash, 4 mut hash, 5 dead zset, 6 dead letters hash
 --       standalone form also: 7 parked zset of the queue
--- ARGV  1 label "version:partition", 2 type, 3 reason, 4 jobs at most, up to 1,000
+-- ARGV  1 label "version:partition", 2 type, 3 reason, 4 jobs at most, up to 250
 -- Returns {how many died, others are still parked (0/1)}
 -- Cost  O(jobs log n). Called by the command line, until the first is 0.
 local META, PARK, JOBS, MUT, DEAD, LETTERS = unpack(KEYS, 1, 6)
@@ -14,7 +14,7 @@ local LABEL, KIND = ARGV[1], ARGV[2]
 --@include trim_dead
 --@include give_up
 
-local most = math.min(tonumber(ARGV[4]), 1000)
+local most = math.min(tonumber(ARGV[4]), 250)
 local parked = redis.call('ZRANGEBYLEX', PARK, '[' .. KIND .. '\0', '(' .. KIND .. '\1', 'LIMIT', 0, most)
 local buried = 0
 if #parked > 0 then

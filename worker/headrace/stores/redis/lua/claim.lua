@@ -5,7 +5,7 @@
 --       9 jobs hash, 10 mut hash, 11 seen zset, 12 suspects list, 13 alone list, 14 dead zset,
 --       15 dead letters hash, 16 done stream; standalone form also: 17 hot zset, 18 due zset, 19 alarm hash
 -- ARGV  1 label "version:partition", 2 worker, 3 seq of this call, 4 jobs wanted (0..256), 5 lease ms,
---       6 msgpack [key, token, ...] of finished jobs, or '', 7 suspects that may be among them (0..256),
+--       6 msgpack [key, token, ...] of finished jobs, at most 256, or '', 7 suspects that may be among them (0..256),
 --       8 the worker runs nothing else, and will not while it runs a job of the alone list (0/1),
 --       9 msgpack [id, type, attempt, result, ...] of the finished jobs, or '': nothing is kept of them,
 --       10 epoch, 11 nonce, 12 incarnation of the leader that claims, or ''
@@ -15,7 +15,7 @@
 --          only a leader may claim here, and the caller is not it (0/1), fencing token of the leases,
 --          jobs taken back, see lib/recover.lua}
 --         {'gone'}: absent, closed or tombstone
--- Cost  O(acks + jobs) + O(log n) each; at most 100 recovered and 1,000 promoted. Called by workers.
+-- Cost  O(acks + jobs) + O(log n) each; at most 100 recovered and 500 promoted. Called by workers.
 local META, R0, R1, R2, SCHEDULED, RETRY, LEASED, LEASE, JOBS, MUT = unpack(KEYS, 1, 10)
 local SEEN, SUSPECTS, ALONE, DEAD, LETTERS, DONE = KEYS[11], KEYS[12], KEYS[13], KEYS[14], KEYS[15], KEYS[16]
 local HOT, DUE, ALARM = KEYS[17], KEYS[18], KEYS[19]
@@ -81,15 +81,21 @@ if #keys > 0 then
   fencing_token = next_fencing_token(meta[13], now)
   local ids = {}
   for n, key in ipairs(keys) do ids[n] = string.sub(key, 2) end
-  local records = redis.call('HMGET', JOBS, unpack(ids))
-  -- A reply of many large jobs would not arrive in time: what is beyond 2 MiB goes back to where it was.
-  local size, fit, plain = 0, #keys, #keys - #suspects
-  for n = 1, #keys do
-    size = size + #(records[n] or '')
-    if n > 1 and size > 2097152 then
-      fit = n - 1
-      break
+  -- A reply of many large jobs would take too long: what is beyond 256 KiB is not read, and goes back to where it was.
+  local records, facts, size, fit, plain = {}, {}, 0, #keys, #keys - #suspects
+  local changed_jobs = redis.call('EXISTS', MUT) == 1
+  for first = 1, #keys, 16 do
+    local last = math.min(first + 15, #keys)
+    local read = redis.call('HMGET', JOBS, unpack(ids, first, last))
+    local changes = changed_jobs and redis.call('HMGET', MUT, unpack(ids, first, last)) or {}
+    for n = first, last do
+      records[n], facts[n] = read[n - first + 1] or '', changes[n - first + 1] or ''
+      size = size + #records[n] + #facts[n]
+      if n > 1 and size > 262144 then
+        fit = math.min(fit, n - 1)
+      end
     end
+    if fit < #keys then break end
   end
   for n = #keys, fit + 1, -1 do
     if n > plain then
@@ -108,10 +114,9 @@ if #keys > 0 then
   end
   redis.call('ZADD', LEASED, unpack(leases))
   redis.call('HSET', LEASE, unpack(tokens))
-  local facts = redis.call('EXISTS', MUT) == 1 and redis.call('HMGET', MUT, unpack(ids)) or {}
   local jobs = {}
   for n, key in ipairs(keys) do
-    jobs[n * 3 - 2], jobs[n * 3 - 1], jobs[n * 3] = key, records[n] or '', facts[n] or ''
+    jobs[n * 3 - 2], jobs[n * 3 - 1], jobs[n * 3] = key, records[n], facts[n]
   end
   packed = cmsgpack.pack(jobs)
   if limits[2] and limits[2] ~= '' then

@@ -14,7 +14,7 @@ end
 local page = redis.call('ZRANGE', DEAD, first, first + math.min(tonumber(ARGV[3]), 1000) - 1, 'WITHSCORES')
 local found, size = {}, 0
 for i = 1, #page, 2 do
-  if size > 2097152 then break end -- the next page begins there
+  if size > 524288 then break end -- the next page begins there
   local packed = redis.call('HGET', LETTERS, page[i])
   local letter = packed and cmsgpack.unpack(packed) or {'', ''}
   size = size + (packed and #packed or 0)

@@ -3,7 +3,7 @@
 -- KEYS  1 meta hash, 2-4 ready lists of lanes 0-2, 5 scheduled zset, 6 jobs hash, 7 moving hash, 8 seen zset
 --       standalone form also: 9 hot zset, 10 due zset of the queue, 11 wakes stream of all queues
 -- ARGV  1 label "version:partition", 2 partition count the caller believes in, 3 nonce of this call,
---       4 msgpack [key, when, body, ...]; when: 0 now, > 0 at that ms, < 0 after that many ms; at most 1,000 jobs,
+--       4 msgpack [key, when, body, ...]; when: 0 now, > 0 at that ms, < 0 after that many ms; at most 500 jobs,
 --       5 queue, 6 incarnation of the queue that the caller knows
 --       perhaps 7 a series, 8 the number of this call in it: nothing is changed if it is not above the highest applied
 -- Returns {'ok', existing (indexes from 0), became ready where nothing was, or may have at an earlier try (0/1),
@@ -40,7 +40,7 @@ if once and tonumber(redis.call('HGET', META, once) or 0) >= tonumber(ARGV[8]) t
   for n = 0, #batch / 3 - 1 do all[#all + 1] = n end
   return {'ok', all, 0, -1, 0}
 end
-if #batch > 3000 then return redis.error_reply('HEADRACE at most 1000 jobs in one enqueue call') end
+if #batch > 1500 then return redis.error_reply('HEADRACE at most 500 jobs in one enqueue call') end
 local now = server_now(meta[3])
 local ids = {}
 for i = 1, #batch, 3 do ids[#ids + 1] = string.sub(batch[i], 2) end

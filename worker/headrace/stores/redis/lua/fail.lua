@@ -3,7 +3,7 @@
 --
 -- KEYS  1 meta hash, 2-4 ready lists of lanes 0-2, 5 retry zset, 6 leased zset, 7 lease hash, 8 jobs hash, 9 mut hash,
 --       10 dead zset, 11 dead letters hash; standalone form also: 12 hot zset, 13 due zset
--- ARGV  1 label "version:partition", 2 msgpack [key, token, delay ms or -1 = dead, status, error, ...], at most 1,000
+-- ARGV  1 label "version:partition", 2 msgpack [key, token, delay ms or -1 = dead, status, error, ...], at most 250
 -- Returns {refused elements (indexes from 0), earliest retry ms or -1, jobs that a limit held back are ready (0/1)}
 -- Cost  O(failures log n). Called by workers.
 local META, R0, R1, R2, RETRY, LEASED, LEASE, JOBS, MUT, DEAD, LETTERS = unpack(KEYS, 1, 11)

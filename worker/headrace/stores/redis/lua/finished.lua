@@ -3,13 +3,13 @@
 -- KEYS  1 done stream
 -- ARGV  1 entry seen last, or '', 2 jobs wanted, at most 1,000, 3 newest first (0/1)
 -- Returns [entry, finished ms, worker, msgpack [id, type, attempt, result, ...], ...]: whole batches, until they have so
---         many jobs, or 1 MiB; none: the end
+--         many jobs, or 512 KiB; none: the end
 -- Cost  O(page + log n). Called by the command line.
 local DONE = KEYS[1]
 local wanted = math.min(tonumber(ARGV[2]), 1000)
 local found, jobs, size = {}, 0, 0
 local from = ARGV[1]
-while jobs < wanted and size < 1048576 do
+while jobs < wanted and size < 524288 do
   local page
   if ARGV[3] == '1' then
     page = redis.call('XREVRANGE', DONE, from == '' and '+' or '(' .. from, '-', 'COUNT', 8)
@@ -18,7 +18,7 @@ while jobs < wanted and size < 1048576 do
   end
   if #page == 0 then break end
   for _, entry in ipairs(page) do
-    if jobs >= wanted or size >= 1048576 then break end
+    if jobs >= wanted or size >= 524288 then break end
     local t, worker, n, data = entry[2][2], entry[2][4], entry[2][6], entry[2][8]
     found[#found + 1] = entry[1]
     found[#found + 1] = t

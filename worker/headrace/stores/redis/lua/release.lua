@@ -2,7 +2,7 @@
 --
 -- KEYS  1 meta hash, 2-4 ready lists of lanes 0-2, 5 retry zset, 6 leased zset, 7 lease hash, 8 mut hash,
 --       9 suspects list, 10 alone list; standalone form also: 11 hot zset, 12 due zset
--- ARGV  1 label "version:partition", 2 msgpack [key, token, delay ms, note, ...], at most 1,000; delay 0: head of its
+-- ARGV  1 label "version:partition", 2 msgpack [key, token, delay ms, note, ...], at most 250; delay 0: head of its
 --       lane (a suspect: of its list); note, unless '': kept in the job's history
 -- Returns {refused elements (indexes from 0), became ready (0/1), earliest waiting ms or -1}
 -- Cost  O(jobs log n). Called by workers that stop, and for jobs that ask to be put off.

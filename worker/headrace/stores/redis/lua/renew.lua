@@ -2,7 +2,7 @@
 --
 -- KEYS  1 meta hash, 2 leased zset, 3 lease hash, 4 mut hash
 -- ARGV  1 lease ms, 2 msgpack [key, token, ...], at most 1,000,
---       3 msgpack [element (from 0), value, note, ...] of the runs that report their progress, or ''
+--       3 msgpack [element (from 0), value, note, ...] of the runs that report their progress, at most 250, or ''
 -- Returns the refused elements (indexes from 0)
 -- Cost  O(leases log n). Called by the lease keeper of every worker, once per partition and heartbeat, and at most once
 --       a second for a job that reports.

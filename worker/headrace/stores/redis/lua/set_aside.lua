@@ -7,7 +7,7 @@
 -- Returns {'ok', msgpack [key, version it moves to, place, at ms, type, record, changes or '', ...] of all that are aside,
 --          jobs are parked (0/1)}
 --         {'fenced', epoch of a newer leader} and nothing was changed
---         About 2 MiB of records at most; fewer jobs are aside then.
+--         About 256 KiB of records at most; fewer jobs are aside then.
 -- Cost  O(jobs log n). Called by headrace.migration.
 local META, R0, R1, R2, SCHEDULED, RETRY, JOBS, MUT, PARK, MOVING, SUSPECTS, ALONE = unpack(KEYS, 1, 12)
 local PARKED, LABEL = KEYS[13], ARGV[6]
@@ -32,7 +32,7 @@ end
 local aside = redis.call('HGETALL', MOVING)
 for i = 1, #aside, 2 do add(aside[i], cmsgpack.unpack(aside[i + 1])) end
 
-local function full() return number >= limit or size >= 2097152 end
+local function full() return number >= limit or size >= 262144 end
 local function move(id, place, at, kind, lane)
   local facts = {tonumber(ARGV[4]), place, at, kind, lane}
   redis.call('HSET', MOVING, id, cmsgpack.pack(facts))

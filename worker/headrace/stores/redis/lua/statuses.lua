@@ -1,7 +1,7 @@
 -- STATUSES: where jobs are that are live in this partition.
 --
 -- KEYS  1 meta hash, 2 jobs hash, 3 lease hash, 4 leased zset, 5 scheduled zset, 6 retry zset, 7 park zset, 8 moving hash
--- ARGV  stored ids, at most 1,000
+-- ARGV  stored ids, at most 200
 -- Returns {now ms, newest entry of the finished jobs or '', [state, at or -1, token or '', ...]: a state of '' is not live}
 -- Cost  O(ids log n). Called by those who wait for jobs, and to tell where a job is.
 local META, JOBS, LEASE, LEASED, SCHEDULED, RETRY, PARK, MOVING = unpack(KEYS)

@@ -5,7 +5,7 @@
 --       standalone form also: 7 parked zset of the queue
 -- ARGV  1 label "version:partition", 2 type, 3 jobs that may wait, -1: any number, 4 ms since they were due that they may
 --       wait, -1: for ever, 5 lane byte + id after which to go on, '' for the beginning, 6 reason of those beyond the
---       number, 7 reason of those beyond the age, 8 jobs at most, up to 1,000,
+--       number, 7 reason of those beyond the age, 8 jobs at most, up to 250,
 --       perhaps 9 epoch, 10 nonce, 11 incarnation of the leader
 -- Returns {how many died, lane byte + id after which to go on or '' at the end, others are still parked (0/1)}
 --         {'fenced', epoch of a newer leader} and nothing was changed
@@ -25,7 +25,7 @@ if ARGV[9] then
   local newer = newer_leader(ARGV[9], ARGV[10], ARGV[11])
   if newer then return {'fenced', newer} end
 end
-local keep, age, most = tonumber(ARGV[3]), tonumber(ARGV[4]), math.min(tonumber(ARGV[8]), 1000)
+local keep, age, most = tonumber(ARGV[3]), tonumber(ARGV[4]), math.min(tonumber(ARGV[8]), 250)
 local first, last = '[' .. KIND .. '\0', '(' .. KIND .. '\1'
 local over = keep < 0 and 0 or redis.call('ZLEXCOUNT', PARK, first, last) - keep
 if ARGV[5] ~= '' then first = '(' .. KIND .. '\0' .. ARGV[5] end
