@@ -127,11 +127,12 @@ def test_QE1_QE5_scripts_touch_declared_keys_only(name: str) -> None:
     assert not pages or name.startswith(PAGED)
 
 
-WHOLE = {"HGETALL", "HKEYS", "HVALS", "SMEMBERS", "SORT", "LREM", "LINSERT", "LPOS", "ZUNIONSTORE", "ZREMRANGEBYSCORE"}
+WHOLE = {"HGETALL", "HKEYS", "HVALS", "SMEMBERS", "SORT", "LREM", "LINSERT", "ZUNIONSTORE", "ZREMRANGEBYSCORE"}
 """Commands that go through all of a key, or as much of it as there is."""
 SMALL = {
     ("set_aside", "HGETALL"): "only this script adds to it, and never beyond 100",
     ("read_stats", "HGETALL"): "some twenty fields",
+    ("read_schedules", "HGETALL"): "schedules are declared in code",
     ("tick", "ZREMRANGEBYSCORE"): "workers that are to claim nothing, of which each is removed once",
     ("stop_claiming", "ZREMRANGEBYSCORE"): "the same",
 }
@@ -139,6 +140,7 @@ LIMITED = {
     "ZRANGEBYSCORE": "'LIMIT'",
     "ZREVRANGEBYSCORE": "'LIMIT'",
     "ZRANGEBYLEX": "'LIMIT'",
+    "LPOS": "'MAXLEN'",
     "XRANGE": "'COUNT'",
     "XREVRANGE": "'COUNT'",
 }
