@@ -85,6 +85,7 @@ def of_memory(store: MemoryStore) -> State:
         if stats
         else None,
         "wakes": [queue for _, queue in data.wakes._entries],
+        "queues": sorted(data.topologies),
         **{ref.label: _memory_partition(partition, now) for ref, partition in data.partitions.items()},
         **{
             ref.label: {"state": "tombstone", "incarnation": tombstone.incarnation}
@@ -152,10 +153,13 @@ def of_redis(client: Any, prefix: str = "twins") -> State:
     queue: dict[str, Any] = {}
     partitions: dict[PartitionRef, dict[str, Any]] = {}
     wakes: list[str] = []
+    queues: list[str] = []
     for name, value in values.items():
         owner, part = keys.whose(QUEUE, name), name.rpartition(b":")[2].decode()
         if isinstance(owner, PartitionRef):
             partitions.setdefault(owner, {})[part] = value
+        elif name == keys.queues:
+            queues = [member.decode() for member, _ in value]
         elif name == keys.wakes:
             wakes = [fields[b"q"].decode() for _, fields in value]
         else:
@@ -181,6 +185,7 @@ def of_redis(client: Any, prefix: str = "twins") -> State:
         "stopping": {worker: till for worker, till in stopping.items() if till > now},
         "stats": _stats(queue["stats"]) if "stats" in queue else None,
         "wakes": wakes,
+        "queues": queues,
         **{ref.label: _redis_partition(found) for ref, found in partitions.items()},
     }
 
