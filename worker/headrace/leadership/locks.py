@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import logging
 import time
 from collections.abc import Callable, Mapping
@@ -56,8 +56,9 @@ def check(settings: LeaderSettings, place: Beside) -> None:
     if other in backends:
         raise InvalidInput("leader_backends", f"names {other}, but the store is {own}", f"name {own} instead")
     missing = _missing(backends)
-    for backend, module in missing.items():
-        problem, remedy = f"names {backend}, which needs {module}", f"install headrace[{_NEEDS[backend][1]}]"
+    for backend in missing:
+        package, extra = _NEEDS[backend]
+        problem, remedy = f"names {backend}, which needs {package}", f"install headrace[{extra}]"
         if len(missing) == len(backends):
             raise InvalidInput("leader_backends", problem, remedy)
         log.error("leader_backends %s; %s: it is left out until then", problem, remedy)
@@ -67,16 +68,13 @@ def check(settings: LeaderSettings, place: Beside) -> None:
         check_url(settings.mongo_url())
 
 
-def _missing(backends: tuple[Backend, ...]) -> dict[Backend, str]:
-    """Return the module that is not installed, by the backend that needs it."""
-    missing: dict[Backend, str] = {}
-    for backend in backends:
-        try:
-            if backend in _NEEDS:
-                importlib.import_module(_NEEDS[backend][0])
-        except ModuleNotFoundError as error:
-            missing[backend] = str(error.name)
-    return missing
+def _missing(backends: tuple[Backend, ...]) -> list[Backend]:
+    """Return the backends whose package is not installed.
+
+    It is looked for and not imported: that takes long enough to hold up the worker's loop, and is left to the thread of
+    the election.
+    """
+    return [each for each in backends if each in _NEEDS and importlib.util.find_spec(_NEEDS[each][0]) is None]
 
 
 def _own(place: Beside) -> Backend:
