@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 from uuid import uuid4
 
 import pymongo
 import pytest
 
+from headrace.election import Elector, RankedLock, Reason, Term
 from headrace.election.backends.mongo import COLLECTION, MongoLock, MongoVersion
 from headrace.election.errors import Conflict, Forbidden, LockError, Unavailable
+from headrace.election.memory_fence import FenceState, Listeners, MemoryFence
 from headrace.election.record import Record
+from headrace.election.thread import ElectorThread
+from headrace.election.timings import derived
 from headrace.errors import InvalidInput
 from tests.election.wire import WireServer
 from tests.services.mongo import FerretServer
@@ -202,3 +207,80 @@ async def test_no_message_holds_a_password(mongo_url: str) -> None:
     assert "secret" not in str(error)
     assert "127.0.0.1:9" in str(error)
     await lock.close()
+
+
+class Led:
+    """What an elector told."""
+
+    def __init__(self) -> None:
+        self.stops: list[Reason] = []
+
+    async def on_started(self, term: Term) -> None:
+        await asyncio.Event().wait()
+
+    async def on_stopped(self, term: Term, reason: Reason) -> None:
+        self.stops.append(reason)
+
+    def on_new_leader(self, identity: str) -> None: ...
+
+
+async def eventually(condition: Callable[[], object]) -> None:
+    ends = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < ends
+        await asyncio.sleep(0.02)
+
+
+async def test_LE28_writes_in_doubt_are_resolved_by_majority_reads_and_a_leader_stays_or_goes() -> None:
+    """The verdicts of a replica set that confirms no write: first they were applied, then they were not."""
+    unconfirmed = {"ok": 1.0, "n": 1, "nModified": 1, "writeConcernError": {**WTIMEOUT, "errInfo": {"wtimeout": True}}}
+    stored: dict[str, Any] = {}
+    applying, confirming = True, True
+    timings = derived(8, 5.0, 0.5, 1.2)
+
+    def insert(command: dict[str, Any]) -> dict[str, Any]:
+        stored.update(command["documents"][0])
+        return {"ok": 1.0, "n": 1}
+
+    def update(command: dict[str, Any]) -> dict[str, Any]:
+        (each,) = command["updates"]
+        matched = all(stored.get(name) == value for name, value in each["q"].items() if name != "_id")
+        if not matched:
+            return {"ok": 1.0, "n": 0, "nModified": 0}
+        if applying:
+            stored.update(each["u"].get("$set", {}))
+        return {"ok": 1.0, "n": 1, "nModified": 1} if confirming else unconfirmed
+
+    def find(command: dict[str, Any]) -> dict[str, Any]:
+        batch = [dict(stored)] if stored else []
+        return {"ok": 1.0, "cursor": {"id": 0, "ns": "headrace.leader_election", "firstBatch": batch}}
+
+    async with WireServer() as server:
+        server.answers |= {"insert": insert, "update": update, "find": find}
+        led = Led()
+        loop = asyncio.get_running_loop()
+
+        def build() -> Elector:
+            lock = MongoLock(server.url, "x", call_timeout=timings.call_timeout)
+            fence = MemoryFence(FenceState(lambda: time.monotonic_ns() // 1_000_000), Listeners())
+            return Elector([RankedLock("mongo", 2, lock)], fence, led, timings, application=loop)
+
+        elector = ElectorThread(build)
+        elector.start()
+        await eventually(elector.is_leader)
+        confirming = False
+        doubted, looks = stored["rv"], len(server.commands("find"))
+        began = time.monotonic()
+        # Renewals that nobody confirms, for longer than a single one counts.
+        await eventually(lambda: time.monotonic() - began > timings.renew_deadline + 1 and stored["rv"] >= doubted + 3)
+        assert elector.is_leader()
+        assert led.stops == []
+        reads = server.commands("find")[looks:]
+        assert len(reads) >= 3
+        assert all(read["readConcern"] == {"level": "majority"} for read in reads)
+        applying = False
+        await eventually(lambda: led.stops)
+        assert led.stops[0] in (Reason.EXPIRED, Reason.LOST)
+        applying = confirming = True
+        await eventually(elector.is_leader)
+        assert await elector.stop()
