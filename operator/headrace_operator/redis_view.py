@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Hashable, Mapping
 
 from headrace.errors import HeadraceError, TopologyUnreadable
-from headrace.leadership.overview import read_leader
+from headrace.leadership.overview import Leader, read_leader
 from headrace.stores.base import Counts, Store
 from headrace.topology import PartitionRef, Topology
 from headrace_operator.connection import Connected, Connections, problem
@@ -75,7 +75,11 @@ class RedisView:
         owner: Mapping[str, str],
     ) -> Backend:
         marker, topology = await _first(connected.store, queue)
-        counts = await _counts(connected.store, queue, _worth_counting(queue, versions, topology))
+        # In one round trip, since that is most of what a look costs.
+        counts, leader = await asyncio.gather(
+            _counts(connected.store, queue, _worth_counting(queue, versions, topology)),
+            _leader(connected.store, queue, topology),
+        )
         parked = await _parked(connected.store, queue, counts)
         alive = None
         if topology is not None and dict(topology.owner) != dict(owner):
@@ -91,7 +95,7 @@ class RedisView:
             connected.url,
             connected.instead_of,
             await self._connections.unsafe(connected.store),
-            None if topology is None else await read_leader(connected.store, queue.queue_name),
+            leader,
         )
 
     async def _alive(self, theirs: Mapping[str, str], ours: Mapping[str, str]) -> bool | None:
@@ -155,6 +159,10 @@ async def _first(store: Store, queue: QueueObject) -> tuple[str | None, Topology
     """Return mark and topology, in one round trip."""
     marker, topology = await asyncio.gather(store.read_marker(), store.read_topology(queue.queue_name))
     return marker, topology
+
+
+async def _leader(store: Store, queue: QueueObject, topology: Topology | None) -> Leader | None:
+    return None if topology is None else await read_leader(store, queue.queue_name)
 
 
 async def _counts(store: Store, queue: QueueObject, wanted: Mapping[int, int]) -> dict[int, dict[int, Counts]]:
