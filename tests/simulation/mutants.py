@@ -24,6 +24,7 @@ CAUGHT: dict[str, tuple[str, str]] = {
     "arrivals_are_marked": ("move", "R"),
     "target_is_recorded": ("move, three versions", "R"),
     "moves_are_fenced": ("move, replaced leader", "R"),
+    "reassert": ("forgotten", STUCK),
     "linger": ("lost enqueue reply", "R3 one enqueue call was applied twice"),
     "graves": ("deleted and created again", STUCK),
     "replaces_earlier": ("deleted and created again", STUCK),

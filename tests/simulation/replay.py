@@ -17,6 +17,7 @@ from headrace.deletion import delete_queue
 from headrace.envelope import encode_body
 from headrace.errors import Fenced, HeadraceError
 from headrace.stores import base
+from headrace.topology import Topology as StoredTopology
 from tests.simulation.comparison import (
     MOVES,
     QUEUE,
@@ -36,6 +37,7 @@ from tests.simulation.comparison import (
 )
 from tests.simulation.deletion import Deleter, DeleterState
 from tests.simulation.leader import Leader, LeaderState
+from tests.simulation.reasserter import Reasserter, ReasserterState
 from tests.simulation.sequences import Keeper, KeeperState, Promoter, PromoterState
 from tests.simulation.values import Arrivals, Aside, Call, Counts, Reply, Topology
 from tests.simulation.world import Model, Step, World
@@ -46,6 +48,8 @@ UNSTORED = ("wake", "read_wakes", "scale_to_zero", "scale_up", "sweep")
 """Steps of the model that are not steps of a store: the stream of wakes, and what the operator does with workers."""
 
 Advance = Callable[[int], Awaitable[None]]
+Forget = Callable[[StoredTopology], Awaitable[None]]
+"""Put an earlier topology in the place of the stored one, as a failover does."""
 
 
 class Walked(NamedTuple):
@@ -130,12 +134,16 @@ class _Stepped:
 
 
 class Replay:
-    """Does the steps of a walk on ``store``, which is empty. ``advance`` lets its clock go on by some ms."""
+    """Does the steps of a walk on ``store``, which is empty. ``advance`` lets its clock go on by some ms.
 
-    def __init__(self, model: Model, store: base.Store, advance: Advance) -> None:
+    ``forget``: see `Forget`.
+    """
+
+    def __init__(self, model: Model, store: base.Store, advance: Advance, forget: Forget) -> None:
         self.model = model
         self.store = store
         self._advance = advance
+        self._forget = forget
         self._sequences: dict[int, _Stepped] = {}
         self._heard = b""
 
@@ -160,9 +168,13 @@ class Replay:
         elif step.fate == "crashes":
             if sequence := self._sequences.pop(step.actor, None):
                 await sequence.kill()
+        elif step.fate == "forgets":
+            topology = walked.after.store.topology
+            assert topology is not None
+            await self._forget(stored(topology))
         elif step.fate in ("late", "sleeps"):
             pass  # the store has not seen it yet, or never will
-        elif isinstance(role, Promoter | Keeper | Deleter | Leader):
+        elif isinstance(role, Promoter | Keeper | Deleter | Leader | Reasserter):
             await self._sequence_step(walked)
         elif step.call.method not in UNSTORED:
             assert await self._call(step.call) == comparable(step.call, step.reply, self.model)
@@ -230,6 +242,11 @@ class Replay:
         if isinstance(role, Deleter):
             return lambda store: delete_queue(store, QUEUE)
         assert topology is not None
+        if isinstance(role, Reasserter):
+            after = walked.after.actors[number]
+            assert isinstance(after, ReasserterState)
+            known = stored(after.known or role.remembered(walked.before.store)[0])
+            return lambda store: lifecycle.reassert(store, known, proven=True)
         if isinstance(role, Leader):
             fence = base.Fence(role.term, f"term {role.term}")
             if walked.step.call.method == "arrivals":
@@ -333,6 +350,8 @@ def _over(before: object, after: object) -> bool:
     """Whether a promoter, keeper, leader or deleter has come to the end of its task."""
     if isinstance(after, DeleterState):
         return after.at == "over"
+    if isinstance(after, ReasserterState):
+        return after.known is None
     if isinstance(before, PromoterState) and isinstance(after, PromoterState):
         return after.task > before.task
     assert isinstance(after, KeeperState | LeaderState)

@@ -42,6 +42,9 @@ class Rules(NamedTuple):
     """Off: a dead letter is moved into a partition of whatever state."""
     linger: bool = True
     """Off: a version is completed while a client may still resend a call from before the mark."""
+    # a topology that was forgotten
+    reassert: bool = True
+    """Off: nobody writes again what partitions remember and the topology has forgotten."""
     # deleting a queue
     graves: bool = True
     """Off: nothing is left of a deleted queue; one that is created again begins at epoch 1."""

@@ -51,6 +51,8 @@ SMALL: dict[str, Setting] = {
     "undone while promoted": Setting((A,), promoters=(((2, 1),),), undo=(2, 1), finishes=True),
     "undone, reply lost": Setting((A,), promoters=(((2, 1),),), undo=(2, 1), keepers=0, budget=Budget(lost=1)),
     "undone and overtaken": Setting((), promoters=(((2, 1), (3, 1)),), undo=(2, 1), workers=0),
+    # V13: a failover forgets the last write of the topology, be it a promotion or a step of a completion.
+    "forgotten": Setting((A,), promoters=(((2, 1),),), budget=Budget(forgets=1)),
     # V10: a dead letter moves to the active version, its id is free.
     "dead letter": Setting((MINE_0, MINE_1), promoters=(((2, 1),),), fails=True),
     # V8, V9: waiting jobs move to the active version; leader and worker die, a leader was replaced without noticing.

@@ -29,9 +29,9 @@ def open_calls(phases: Phases, done: int) -> list[Call]:
 
 
 def with_done(phases: Phases, done: int, call: Call) -> int:
-    """Return ``done`` with one more call."""
+    """Return ``done`` with one more call; of equal ones the first that is open."""
     calls = [each for phase in phases for each in phase]
-    return done | 1 << calls.index(call)
+    return done | 1 << next(number for number, each in enumerate(calls) if each == call and not done >> number & 1)
 
 
 @cache

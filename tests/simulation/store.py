@@ -28,13 +28,23 @@ from tests.simulation.values import (
 class Machine(MovingSteps):
     """Applies calls to a store with the partitions ``refs`` and the enqueue calls ``enqueues``, under ``rules``.
 
-    ``sleeps``: partitions fall asleep and wake; else they do not even begin so.
+    ``sleeps``: partitions fall asleep and wake; else they do not even begin so. ``forgets``: a failover may forget the
+    last write of the topology.
     """
 
-    def __init__(self, refs: Sequence[Ref], enqueues: Sequence[Enqueue], rules: Rules, *, sleeps: bool = False) -> None:
+    def __init__(
+        self,
+        refs: Sequence[Ref],
+        enqueues: Sequence[Enqueue],
+        rules: Rules,
+        *,
+        sleeps: bool = False,
+        forgets: bool = False,
+    ) -> None:
         ids = tuple(enqueue.id for enqueue in enqueues)
         super().__init__(refs, ids, rules if sleeps else rules._replace(created_asleep=False))
         self.sleeps = sleeps
+        self.forgets = forgets
         self._steps: dict[str, Callable[[Store, Call], Outcome]] = {
             "read_topology": self.read_topology,
             "write_topology": self.write_topology,
@@ -91,7 +101,8 @@ class Machine(MovingSteps):
         epoch = stored.epoch if stored else 0
         if epoch != call.number and self.rules.compare_and_set:
             return store, False
-        return store._replace(topology=call.topology, grave=None), True
+        before = store.topology if self.forgets else None
+        return store._replace(topology=call.topology, grave=None, before=before), True
 
     def install(self, store: Store, call: Call) -> Outcome:
         topology = _topology(call)

@@ -24,6 +24,7 @@ VERIFIED = {
     "move, replaced leader": "V9",
     "no leader": "V11",
     "edit and promote": "V12",
+    "forgotten": "V13",
     "lost claim reply": "V14",
     "sleeps": "O20",
 }
@@ -45,6 +46,7 @@ PROVED = {
     "claim_recovers",
     "install_reasserts",
     "mark_keeps_epoch",
+    "reassert",
     "resume_voids",
     "sleep_needs_empty",
     "sleep_before_zero",
@@ -122,6 +124,11 @@ def test_V12_model_settings_changed_during_a_promote_hold_in_the_new_version() -
     _holds("edit and promote")
     _catches("install_reasserts")
     _catches("mark_keeps_epoch")
+
+
+def test_V13_model_a_write_of_the_topology_that_was_forgotten_is_made_again() -> None:
+    _holds("forgotten")
+    _catches("reassert")
 
 
 def test_V14_model_a_lost_claim_is_resumed() -> None:

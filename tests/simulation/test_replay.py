@@ -10,10 +10,10 @@ import pytest
 from headrace.stores.base import Store
 from headrace.stores.memory import MemoryStore
 from headrace.stores.redis import RedisStore
-from headrace.topology import PartitionRef
+from headrace.topology import PartitionRef, Topology
 from tests.services.redis import RedisServers, flavours
 from tests.simulation.comparison import QUEUE
-from tests.simulation.replay import UNSTORED, Advance, Replay, walk
+from tests.simulation.replay import UNSTORED, Advance, Forget, Replay, walk
 from tests.simulation.rules import PROTOCOL, Rules
 from tests.simulation.scenarios import LARGE, SMALL
 from tests.simulation.world import Model, describe
@@ -67,6 +67,18 @@ class Backend:
 
         return turn if self.name == "memory" else wait
 
+    def forget(self, store: Store) -> Forget:
+        """Return how the topology of ``store`` is replaced by an earlier one, behind everybody's back."""
+
+        async def replace(topology: Topology) -> None:
+            if isinstance(store, MemoryStore):
+                store._data.topologies[QUEUE] = topology
+            else:
+                assert isinstance(store, RedisStore)
+                await store._client.command("SET", store._keys.queue(QUEUE, "topology"), topology.to_json())
+
+        return replace
+
 
 @pytest.fixture(params=("memory", *flavours()))
 def backend(request: pytest.FixtureRequest, prefix: str, redis_servers: RedisServers) -> Backend:
@@ -78,7 +90,7 @@ async def replay(backend: Backend, name: str, seed: int, rules: Rules = PROTOCOL
     steps = walk(model, seed, STEPS)
     store = backend.open(seed)
     try:
-        await Replay(model, store, backend.advance(store)).run(steps)
+        await Replay(model, store, backend.advance(store), backend.forget(store)).run(steps)
     except AssertionError as error:
         error.add_note(describe(model, [walked.step for walked in steps]))
         raise
@@ -137,7 +149,7 @@ def test_the_walks_take_every_step_and_meet_every_misfortune() -> None:
         for seed in seeds("memory", name)
         for walked in walk(Model(SCENARIOS[name]), seed, STEPS)
     }
-    fates = {"crashes", "sleeps", "expires"}
+    fates = {"crashes", "sleeps", "expires", "forgets"}
     moves = {"set_aside", "adopt", "retarget", "let_go", "forget_arrived", "arrivals", "still_aside"}
     letters = {"dead_letters", "adopt_dead", "remove_dead"}
     topology = {"read_topology", "write_topology", "install", "settle", "mark", "close_partition", "remove", "discard"}

@@ -77,6 +77,18 @@ class Topology(NamedTuple):
     def configured(self) -> Topology:
         return self._replace(epoch=self.epoch + 1, settings=self.settings + 1)
 
+    def recalling(self, known: Topology) -> Topology:
+        """Return this topology with the versions of ``known`` that it has forgotten."""
+        kept = tuple(v._replace(state="draining") if v.state == "active" else v for v in self.versions)
+        forgotten = tuple(v for v in known.versions if v.number > self.highest)
+        newer = known if known.epoch > self.epoch else self
+        return newer._replace(
+            epoch=max(self.epoch + 1, known.epoch),
+            active=known.active,
+            highest=known.highest,
+            versions=(*kept, *forgotten),
+        )
+
     def condemned(self) -> Topology:
         return self._replace(epoch=self.epoch + 1, deleting=True)
 
@@ -148,6 +160,8 @@ class Store(NamedTuple):
     workers: bool = True
     wakes: bool = False
     grave: Grave | None = None
+    before: Topology | None = None
+    """The topology before the last write of it, where a failover may forget that write."""
 
 
 class Call(NamedTuple):

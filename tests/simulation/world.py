@@ -10,6 +10,7 @@ from tests.simulation.actors import Role
 from tests.simulation.deletion import Deleter
 from tests.simulation.leader import Leader
 from tests.simulation.producer import Producer, ProducerState
+from tests.simulation.reasserter import Reasserter
 from tests.simulation.rules import PROTOCOL, Rules
 from tests.simulation.sequences import Keeper, Promoter, Undoer
 from tests.simulation.sleeper import Sleeper
@@ -42,6 +43,8 @@ class Budget(NamedTuple):
     late_claims: int = 0
     expiries: int = 0
     """Leases that end while their worker lives."""
+    forgets: int = 0
+    """Last writes of the topology that a failover loses, while other masters keep theirs."""
 
 
 class World(NamedTuple):
@@ -58,7 +61,7 @@ class Step(NamedTuple):
 
     actor: int
     fate: str
-    """answered, lost, late, arrives, crashes, sleeps or expires."""
+    """answered, lost, late, arrives, crashes, sleeps, expires or forgets."""
     call: Call
     reply: Reply = None
 
@@ -108,7 +111,9 @@ class Model:
         self.setting = setting
         self.rules = rules
         refs = [Ref(n, partition) for n, size in sorted(setting.sizes().items()) for partition in range(size)]
-        self.machine = Machine(refs, setting.enqueues, rules, sleeps=setting.sleeps)
+        self.machine = Machine(
+            refs, setting.enqueues, rules, sleeps=setting.sleeps, forgets=bool(setting.budget.forgets)
+        )
         self.roles: list[Role[Any]] = [
             Producer(number, setting.enqueues, rules, gives_up=setting.deletes)
             for number in range(1 + max((enqueue.producer for enqueue in setting.enqueues), default=-1))
@@ -124,6 +129,8 @@ class Model:
         self.roles += [
             Leader(term, self.machine.ids, self.machine.refs, rules) for term in range(1, setting.leaders + 1)
         ]
+        if setting.budget.forgets and rules.reassert:
+            self.roles.append(Reasserter(self.machine))
         if setting.undo:
             self.roles.append(Undoer(*setting.undo))
         if setting.sleeps:
@@ -158,6 +165,10 @@ class Model:
             network = list(world.network)
             network.remove(call)
             yield Step(-1, "arrives", call, reply), world._replace(store=store, network=tuple(network))
+        if world.budget.forgets and (before := world.store.before) is not None:
+            budget = world.budget._replace(forgets=world.budget.forgets - 1)
+            store = world.store._replace(topology=before, before=None)
+            yield Step(-1, "forgets", Call("")), world._replace(store=store, budget=budget)
         yield from self._expiries(world)
         if self.setting.oversleeps:
             for number, local in enumerate(world.actors):
