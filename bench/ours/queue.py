@@ -38,13 +38,15 @@ async def prepared(store: Store, parameters: dict[str, Any]) -> Topology:
     """Return the queue's topology.
 
     If there is none, it is made with ``versions`` (default 1) versions of ``partitions`` (default 1) each; all but the
-    last of them drain.
+    last of them drain, and stay although they are empty: an operator that is not there would remove them.
     """
     topology = await store.read_topology(QUEUE)
     if topology is not None:
         return topology
-    for version in range(1, int(parameters.get("versions", 1)) + 1):
-        topology = await promote(store, QUEUE, version, int(parameters.get("partitions", 1)))
+    versions = int(parameters.get("versions", 1))
+    owner = {"name": QUEUE} if versions > 1 else None
+    for version in range(1, versions + 1):
+        topology = await promote(store, QUEUE, version, int(parameters.get("partitions", 1)), owner=owner)
     assert topology is not None
     return topology
 
