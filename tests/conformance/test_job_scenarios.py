@@ -142,7 +142,7 @@ async def test_QD1_QD4_what_has_run_leaves_nothing_behind(
     if backend != "memory":
         left = redis_setups.keys(backend, prefix)
         names = {name.rpartition(":")[2] for name in left}
-        # The wakes are those of all queues, the last thousand.
-        assert names <= {"topology", "meta", "seen", "alarm", "due", "hot", "wakes"}
+        # The names and the wakes are those of all queues, of wakes the last thousand.
+        assert names <= {"topology", "meta", "seen", "alarm", "due", "hot", "queues", "wakes"}
         # Nonces of the last calls, which end by themselves.
         assert all(0 <= ms <= 10_000 for name, ms in left.items() if name.endswith(":seen"))
