@@ -11,7 +11,7 @@ import pytest
 from headrace.dead_letters import dead_jobs, retry_dead
 from headrace.errors import HeadraceError, InvalidInput, PayloadTooLarge, QueueFull
 from headrace.ids import partition_of
-from headrace.job_spec import Priority
+from headrace.job_fields import Priority
 from headrace.lifecycle import configure, promote
 from headrace.placement import ROUND_BYTES
 from headrace.producer import Enqueued, JobSpec, Producer

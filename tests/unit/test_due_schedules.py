@@ -10,11 +10,12 @@ import pytest
 from headrace import App, Context
 from headrace.election.fence import Token
 from headrace.errors import Fenced, StoreUnavailable
-from headrace.lifecycle import promote
+from headrace.lifecycle import configure, promote
 from headrace.maintenance.due_schedules import LONGEST_WAIT, DueSchedules
 from headrace.maintenance.signs import Signs
 from headrace.maintenance.turn import Turn
 from headrace.schedules import Schedule
+from headrace.settings import QueueSettings
 from headrace.stores.memory import MemoryStore
 from tests.conformance.steps import QUEUE, Worker, failures, ids, ref, settled
 
@@ -89,11 +90,12 @@ def every(seconds: int, name: str = "s", **options: Any) -> Schedule:
 
 
 async def test_QC6_a_schedule_every_few_seconds_among_many_others_neither_drifts_nor_skips(scene: Scene) -> None:
-    others = [every(60 + n, f"other-{n}") for n in range(20)]
-    ran = await scene.run(scene.duty(*others[:10], every(5, "quick"), *others[10:]), 1200)
+    others = [every(60 + n, f"other-{n}") for n in range(200)]
+    ran = await scene.run(scene.duty(*others[:100], every(7, "quick"), *others[100:]), 1200)
     quick = [(each, at) for each, at in ran if each.startswith("quick@")]
-    assert len(quick) == 240
-    assert [round(at - START, 1) for _, at in quick] == [round(4.8 + 5 * n, 1) for n in range(240)]
+    first = 7 - START % 7
+    assert len(quick) == 1 + (1200 - first) // 7
+    assert [round(at - START, 1) for _, at in quick] == [round(first + 7 * n, 1) for n in range(len(quick))]
     assert len(set(ran)) == len(ran)
     assert sum(1 for each, _ in ran if each.startswith("other-0@")) == 20
 
@@ -148,3 +150,39 @@ async def test_L9_QJ1_a_former_leader_learns_that_it_leads_no_more_when_it_notes
     scene.token = Token(2, "m")
     await scene.look(scene.duty(every(10)))
     assert await scene.work() == []
+
+
+async def test_a_schedule_whose_job_cannot_be_made_keeps_no_other_one_back(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    bad = every(10, "bad")
+    object.__setattr__(bad, "timeout", -3)  # what a declaration refuses; anything may be wrong with one of many
+    duty = scene.duty(bad, every(10, "good"))
+    ran = await scene.run(duty, 120)
+    assert len(ran) == 12
+    assert all(each.startswith("good@") for each, _ in ran)
+    assert scene.outcomes["bad", "failed"] > 1
+    assert ("good", "failed") not in scene.outcomes
+    assert [each for each in caplog.messages if "schedule bad" in each and "timeout" in each] == [
+        each for each in caplog.messages if "schedule" in each
+    ]
+    assert len(caplog.messages) == 1
+
+
+async def test_times_that_a_full_queue_has_taken_are_not_looked_at_again(scene: Scene) -> None:
+    duty = scene.duty(every(10, catch_up="all", max_catch_up=4))
+    await scene.run(duty, 0)
+    await configure(scene.store, QUEUE, QueueSettings(max_length=2))
+    scene.now += 60
+    for _ in range(5):  # six times have passed: two are missed, two enqueued, and two find the queue full
+        await scene.look(duty)
+    assert scene.outcomes == {("s", "enqueued"): 2, ("s", "missed"): 2}
+    assert len(await scene.work()) == 2
+    await scene.look(scene.duty(every(10, catch_up="all", max_catch_up=4)))  # whoever leads next goes on there
+    assert scene.outcomes == {("s", "enqueued"): 4, ("s", "missed"): 2}
+    ran = await scene.work()
+    await configure(scene.store, QUEUE, QueueSettings())
+    ran += [each for each, _ in await scene.run(duty, 30)]
+    assert len(set(ran)) == len(ran)
+    assert scene.outcomes["s", "missed"] == 2
+    assert ("s", "existing") not in scene.outcomes

@@ -16,6 +16,7 @@ LAYERS = (
         "errors",
         "ids",
         "job",
+        "job_fields",
         "job_status",
         "leader_term",
         "retry",

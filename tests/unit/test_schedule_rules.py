@@ -146,6 +146,10 @@ GOOD: dict[str, Any] = {"queue": "reports", "cron": "0 3 * * *"}
         ("n", {"skipped": "later"}, "skipped: is 'later'"),
         ("n", {"repeated": "never"}, "repeated: is 'never'"),
         ("n", {"payload": object()}, "payload"),
+        ("n", {"timeout": -3}, "timeout: is -3"),
+        ("n", {"timeout": "long"}, "timeout: is 'long'"),
+        ("n", {"priority": "urgent"}, "priority: is 'urgent'"),
+        ("n", {"max_retries": -1}, "max_retries"),
         ("taken", {}, "name: 'taken' is the name of another schedule"),
     ],
 )

@@ -5,19 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from headrace.envelope import encode_body
 from headrace.errors import HeadraceError, InvalidInput, PayloadTooLarge
 from headrace.ids import check_id, encode_id, generate_id
+from headrace.job_fields import Priority, duration_ms, is_number, priority_number, shortened
 from headrace.retry import RetryPolicy
 from headrace.stores.base import NewJob
 
-Priority = Literal["high", "default", "low"] | int
-PRIORITIES: dict[object, int] = {"high": 0, "default": 1, "low": 2, 0: 0, 1: 1, 2: 2}
-DEFAULT_PRIORITY = 1
-
-_LONGEST_SECONDS = 100 * 366 * 24 * 3600
 _LAST_SECOND = 253_402_300_799  # of the year 9999
 
 
@@ -47,13 +43,13 @@ class PackedJob(NamedTuple):
 
 def pack(spec: JobSpec, max_payload_bytes: int) -> PackedJob:
     """Check and pack one job. Raises InvalidInput or PayloadTooLarge, which name the field."""
-    priority = _priority(spec.priority)
+    priority = priority_number(spec.priority)
     body = encode_body(
         spec.type,
         spec.payload,
         headers=spec.headers,
         max_retries=spec.max_retries,
-        timeout_ms=None if spec.timeout is None else _duration_ms("timeout", spec.timeout),
+        timeout_ms=None if spec.timeout is None else duration_ms("timeout", spec.timeout),
         priority=priority,
         retry=spec.retry,
         max_payload_bytes=max_payload_bytes,
@@ -104,46 +100,19 @@ def lane(priority: int) -> bytes:
     return b"%d" % priority
 
 
-def _priority(value: object) -> int:
-    if value is None:
-        return DEFAULT_PRIORITY
-    known = PRIORITIES.get(value) if isinstance(value, str | int) and not isinstance(value, bool) else None
-    if known is None:
-        raise InvalidInput("priority", f"is {_shown(value)}", "give 'high', 'default' or 'low', or 0, 1 or 2")
-    return known
-
-
-def _duration_ms(field: str, value: timedelta | float) -> int:
-    seconds = value.total_seconds() if isinstance(value, timedelta) else value
-    if not _is_number(seconds) or seconds < 0:
-        raise InvalidInput(field, f"is {_shown(value)}", "give a timedelta or a number of seconds, not negative")
-    if seconds > _LONGEST_SECONDS:
-        raise InvalidInput(field, f"is {_shown(value)}", "give at most 100 years")
-    return round(seconds * 1000)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value == value
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:60]}..."
-
-
 def _when(spec: JobSpec) -> int:
     """Return the form that the store takes: 0 now, > 0 at that ms, < 0 after that many ms."""
     if spec.run_at is not None and spec.delay is not None:
         raise InvalidInput("run_at", "is given together with delay", "give one of the two")
     if spec.delay is not None:
-        return -_duration_ms("delay", spec.delay)
+        return -duration_ms("delay", spec.delay)
     if spec.run_at is None:
         return 0
     if isinstance(spec.run_at, datetime):
         if spec.run_at.tzinfo is None:
             raise InvalidInput("run_at", "is a datetime without a time zone", "give an aware datetime")
         return max(1, round(spec.run_at.timestamp() * 1000))
-    if not _is_number(spec.run_at) or not 0 <= spec.run_at <= _LAST_SECOND:
+    if not is_number(spec.run_at) or not 0 <= spec.run_at <= _LAST_SECOND:
         remedy = "give an aware datetime or seconds since the epoch; for a time from now use delay"
-        raise InvalidInput("run_at", f"is {_shown(spec.run_at)}", remedy)
+        raise InvalidInput("run_at", f"is {shortened(spec.run_at)}", remedy)
     return max(1, round(spec.run_at * 1000))

@@ -18,7 +18,8 @@ from headrace.errors import HeadraceError, InvalidInput, JobFailed, OutcomeUnkno
 from headrace.ids import encode_id
 from headrace.inquiry import Inquiry
 from headrace.job import Enqueued
-from headrace.job_spec import JobSpec, Priority, lane, pack, pack_all, pack_each
+from headrace.job_fields import Priority
+from headrace.job_spec import JobSpec, lane, pack, pack_all, pack_each
 from headrace.job_status import JobStatus, State
 from headrace.lifecycle import CLIENT_RETRY_MS
 from headrace.pending import Pending

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from headrace.errors import HeadraceError
-from headrace.job_spec import Priority
+from headrace.job_fields import Priority
 from headrace.job_status import JobStatus, State
 from headrace.producer import Enqueued, JobSpec, Producer
 from headrace.retry import RetryPolicy

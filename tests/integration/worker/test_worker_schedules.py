@@ -125,7 +125,7 @@ async def test_QJ5_a_queue_that_takes_no_jobs_is_asked_again_and_nothing_is_note
     await duty.run(turn, signs)
     await duty.run(turn, signs)
     assert (await store.read_schedules(QUEUE)).marks == {"ticks": mark}
-    assert len([each for each in caplog.messages if "schedule ticks waits" in each]) == 1
+    assert len([each for each in caplog.messages if "schedule ticks" in each and "it waits" in each]) == 1
     assert (due := duty.due(signs, time.monotonic())) is not None
     assert 20 < due - time.monotonic() <= 30
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal, Protocol
+from typing import Protocol
 
 from headrace.maintenance.signs import Signs
 from headrace.maintenance.turn import Turn
+from headrace.schedules import Fate
 from headrace.stores.base import Statistics
 
 
@@ -44,9 +45,7 @@ class DutyFindings(Protocol):
         """Take what was measured of a queue."""
         ...
 
-    def schedule_fired(
-        self, queue: str, schedule: str, outcome: Literal["enqueued", "existing", "missed"], times: int
-    ) -> None:
+    def schedule_fired(self, queue: str, schedule: str, outcome: Fate, times: int) -> None:
         """Count times of a schedule, by what became of them."""
         ...
 
@@ -61,9 +60,7 @@ class NoFindings:
     def surveyed(self, queue: str, statistics: Statistics) -> None:
         """Do nothing."""
 
-    def schedule_fired(
-        self, queue: str, schedule: str, outcome: Literal["enqueued", "existing", "missed"], times: int
-    ) -> None:
+    def schedule_fired(self, queue: str, schedule: str, outcome: Fate, times: int) -> None:
         """Do nothing."""
 
     def audited(self, queue: str, partitions: int, leftovers: int) -> None:

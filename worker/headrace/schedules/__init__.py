@@ -4,9 +4,20 @@ Everything here is a function of values. What enqueues the jobs is a duty of the
 `headrace.maintenance.due_schedules`.
 """
 
-from headrace.schedules.firing import ON_TIME_MS, Decision, decide
+from headrace.schedules.firing import ON_TIME_MS, Decision, Fate, decide
 from headrace.schedules.mark import ScheduleMark
 from headrace.schedules.rules import Cron, Interval, Rule
 from headrace.schedules.schedule import CatchUp, Schedule
 
-__all__ = ["ON_TIME_MS", "CatchUp", "Cron", "Decision", "Interval", "Rule", "Schedule", "ScheduleMark", "decide"]
+__all__ = [
+    "ON_TIME_MS",
+    "CatchUp",
+    "Cron",
+    "Decision",
+    "Fate",
+    "Interval",
+    "Rule",
+    "Schedule",
+    "ScheduleMark",
+    "decide",
+]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from headrace.schedules.mark import ScheduleMark
 from headrace.schedules.schedule import Schedule
 
+Fate = Literal["enqueued", "existing", "missed", "failed"]
+"""What becomes of a time: a job is enqueued, there is one already, none is made up for; or a try ended in an error."""
 ON_TIME_MS = 60_000
 """How late a time may be and still count as on time: longer than it takes until somebody leads again."""
 MAX_COUNTED = 1000

@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 
 from headrace.envelope import MAX_PAYLOAD_BYTES, encode_body
 from headrace.errors import InvalidInput
+from headrace.job_fields import duration_ms, priority_number
 from headrace.schedules.rules import Cron, Interval, Repeated, Rule, Skipped
 from headrace.topology import check_queue_name
 
@@ -44,7 +45,14 @@ class Schedule:
             raise InvalidInput("catch_up", f"is {self.catch_up!r}", "give 'none', 'one' or 'all'")
         if not 1 <= self.max_catch_up <= MAX_CATCH_UP:
             raise InvalidInput("max_catch_up", f"is {self.max_catch_up}", f"give 1 to {MAX_CATCH_UP}")
-        encode_body(self.type, self.payload, max_retries=self.max_retries, max_payload_bytes=MAX_PAYLOAD_BYTES)
+        encode_body(
+            self.type,
+            self.payload,
+            max_retries=self.max_retries,
+            timeout_ms=None if self.timeout is None else duration_ms("timeout", self.timeout),
+            priority=priority_number(self.priority),
+            max_payload_bytes=MAX_PAYLOAD_BYTES,
+        )
 
     def id_at(self, at_ms: int) -> str:
         """Return the id of the job for a time: the same in every process."""

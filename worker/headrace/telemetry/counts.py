@@ -11,6 +11,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
+from headrace.schedules import Fate
 from headrace.worker.metrics import NoMetrics, Outcome, Readings
 
 if TYPE_CHECKING:
@@ -179,9 +180,7 @@ class CountingMetrics(NoMetrics):
         if failed:
             self.failed_duties[queue, duty] = self.failed_duties.get((queue, duty), 0) + 1
 
-    def schedule_fired(
-        self, queue: str, schedule: str, outcome: Literal["enqueued", "existing", "missed"], times: int
-    ) -> None:
+    def schedule_fired(self, queue: str, schedule: str, outcome: Fate, times: int) -> None:
         """Count times of a schedule, by queue, schedule and outcome."""
         self.fires[queue, schedule, outcome] = self.fires.get((queue, schedule, outcome), 0) + times
 

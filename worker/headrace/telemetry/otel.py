@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation, get_meter_provider
 
+from headrace.schedules import Fate
 from headrace.telemetry.counts import BUCKETS, MAX_LABEL_SETS, OTHER
 from headrace.worker.metrics import NoMetrics, Outcome, Readings
 
@@ -163,9 +164,7 @@ class OpenTelemetryMetrics(NoMetrics):
         error = {"error.type": "_OTHER"} if failed else {}
         self._duties.record(seconds, _destination(queue) | {"headrace.leader.duty": duty} | error)
 
-    def schedule_fired(
-        self, queue: str, schedule: str, outcome: Literal["enqueued", "existing", "missed"], times: int
-    ) -> None:
+    def schedule_fired(self, queue: str, schedule: str, outcome: Fate, times: int) -> None:
         """Count times of a schedule."""
         self._fires.add(
             times, _destination(queue) | {"headrace.schedule": schedule, "headrace.schedule.outcome": outcome}

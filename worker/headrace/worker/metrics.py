@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
+    from headrace.schedules import Fate
     from headrace.stores.base import Statistics
     from headrace.worker.leases import Execution
 
@@ -100,10 +101,11 @@ class Metrics(Protocol):
         """Count one run of a duty of this worker as leader, and how long it took."""
         ...
 
-    def schedule_fired(
-        self, queue: str, schedule: str, outcome: Literal["enqueued", "existing", "missed"], times: int
-    ) -> None:
-        """Count times of a schedule: a job was enqueued, there was one already, or none is made up for."""
+    def schedule_fired(self, queue: str, schedule: str, outcome: Fate, times: int) -> None:
+        """Count times of a schedule: a job was enqueued, there was one already, or none is made up for.
+
+        Failed: a try that an error ended.
+        """
         ...
 
     def audited(self, queue: str, partitions: int, leftovers: int) -> None:
@@ -169,9 +171,7 @@ class NoMetrics:
     def duty_ran(self, queue: str, duty: str, seconds: float, *, failed: bool) -> None:
         """Do nothing."""
 
-    def schedule_fired(
-        self, queue: str, schedule: str, outcome: Literal["enqueued", "existing", "missed"], times: int
-    ) -> None:
+    def schedule_fired(self, queue: str, schedule: str, outcome: Fate, times: int) -> None:
         """Do nothing."""
 
     def audited(self, queue: str, partitions: int, leftovers: int) -> None:
