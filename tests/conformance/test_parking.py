@@ -141,6 +141,24 @@ async def test_J15_parked_jobs_become_dead_letters_by_their_age_since_they_were_
     assert letter.job.last_error == "no worker knows type send, and the job waited for longer than 0.05 s"
 
 
+@pytest.mark.parametrize("limits", [ParkedLimits(jobs=0), ParkedLimits(age_ms=0)])
+async def test_a_step_on_parked_jobs_looks_at_256_KiB_or_at_one_larger_job(
+    store: Store, advance: Advance, limits: ParkedLimits
+) -> None:
+    await created(store)
+    for name, kib in (("a", 100), ("b", 100), ("c", 100), ("d", 700), ("e", 1)):
+        await enqueue(store, new(name, payload="x" * (kib << 10)))
+        await store.park(ref(), unknown(await Worker(store).claim(), "send"))
+    await advance(1)
+    after, died = b"", list[int]()
+    while trimmed := await store.trim_parked(ref(), "send", limits, after):
+        died.append(trimmed.dead)
+        if not (after := trimmed.after):
+            break
+    assert died == [2, 1, 1, 1]
+    assert await sizes(store) == {"dead": 5}
+
+
 async def test_J15_without_a_limit_parked_jobs_wait_for_ever(store: Store, advance: Advance) -> None:
     await created(store)
     await parked(store, "a", "b")

@@ -194,6 +194,23 @@ async def test_a_producer_cancels(store: Store) -> None:
     assert (await producer.status(QUEUE, "a")).state == "unknown"
 
 
+async def test_a_step_of_a_purge_looks_at_256_KiB_of_records_or_at_one_larger_one(store: Store) -> None:
+    await created(store)
+    for start in range(0, 30, 2):
+        await enqueue(store, *(new(f"{n}", -LONG_MS, payload="x" * (100 << 10)) for n in (start, start + 1)))
+    await enqueue(store, new("large", -LONG_MS * 2, payload="x" * (900 << 10)))  # the last of its index
+    sought = Sought(NEVER)
+    assert await store.purge(ref(), "scheduled", sought, 0, remove=False) == (1, 1, False)
+    assert await store.purge(ref(), "scheduled", sought, 1, remove=False) == (2, 2, False)
+    assert await store.purge(ref(), "scheduled", sought, 31, remove=False) == (0, 0, True)
+    assert await store.purge(ref(), "scheduled", sought, 0) == (1, 1, False)
+    assert await store.purge(ref(), "scheduled", sought._replace(type="other"), 0) == (2, 0, False)
+    assert await sizes(store) == {"scheduled": 30}
+    assert await purge_queue(store, QUEUE, Purge(("scheduled",), NEVER), dry_run=True, load=1.0) == {"scheduled": 30}
+    assert await purge_queue(store, QUEUE, Purge(("scheduled",), NEVER), load=1.0) == {"scheduled": 30}
+    assert await sizes(store) == {}
+
+
 # ---- purging ---------------------------------------------------------------------------------------------------------
 
 

@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 import redis
 
+from headrace.errors import JobUnlisted
 from headrace.job_spec import JobSpec
 from headrace.lifecycle import promote
 from headrace.producer import Producer
 from headrace.stores import open_store
 from headrace.stores.base import Failure
 from headrace.topology import PartitionRef
+from headrace.withdrawal import cancel_jobs
 from tests.integration.conftest import Run
 from tests.integration.terminal import at_a_terminal
 from tests.services.redis import RedisServers, flavours
@@ -123,3 +125,32 @@ def test_J10_a_queue_that_is_not_there(run: Run) -> None:
     code, _, err = run("audit", "other")
     assert code == 1
     assert "does not exist" in err
+
+
+def test_a_job_that_waits_nowhere_is_searched_for_once_and_the_audit_is_named(
+    run: Run, client: redis.Redis, key: str, server_url: str, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.zrem(f"{key}scheduled", "1a")
+
+    async def cancelled() -> list[str]:
+        store = open_store(server_url, prefix)
+        searched, purge = list[str](), store.purge
+
+        async def counted(ref: PartitionRef, index: Any, *rest: Any, **more: Any) -> Any:
+            searched.append(index)
+            return await purge(ref, index, *rest, **more)
+
+        monkeypatch.setattr(store, "purge", counted)
+        with pytest.raises(JobUnlisted, match="job a is held"):
+            await cancel_jobs(store, "emails", ["a", "b"])
+        await store.close()
+        return searched
+
+    searched = asyncio.run(cancelled())
+    # One list holds a job, which is looked at once; the step after it ends the search.
+    assert sorted(searched) == ["alone", "r0", "r1", "r1", "r2", "suspects"]
+    assert client.zscore(f"{key}scheduled", "1b") is None  # the other one is cancelled
+    code, _, error = run("job", "cancel", "emails", "a")
+    assert (code, "`headrace audit emails`" in error, "leads" in error) == (1, True, False)
+    assert run("audit", "emails", "--repair", "--yes")[0] == 0
+    assert run("job", "cancel", "emails", "a")[0] == 0

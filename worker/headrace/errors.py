@@ -103,6 +103,18 @@ class JobMoving(HeadraceError):
         self.id = id
 
 
+class JobUnlisted(HeadraceError):
+    """The job is there and waits nowhere, as after damage by a foreign hand; it was left alone."""
+
+    def __init__(self, queue: str, id: str) -> None:
+        super().__init__(
+            f"queue {queue!r}: job {id} is held and was found in no list of ready jobs, and was left alone; try again. "
+            f"If that lasts, the queue is damaged: `headrace audit {queue}` shows it, with --repair it is mended"
+        )
+        self.queue = queue
+        self.id = id
+
+
 class UnknownVersion(HeadraceError):
     """The version is not (or no longer) part of the queue's topology."""
 

@@ -189,7 +189,7 @@ class Producer:
         One that waits never runs. One that runs (if ``running``) loses its lease: whatever comes of the run is refused,
         and its handler is told to stop when the lease would be renewed, within a third of it. One that has ended stays
         as it is (``cancelled`` is false, ``state`` says how it ended). The same again is safe after any error. Raises
-        InvalidInput, UnknownQueue, StoreUnavailable or JobMoving.
+        InvalidInput, UnknownQueue, StoreUnavailable, JobMoving or JobUnlisted.
         """
         self._check_open()
         (cancelled,) = await cancel_jobs(self._store, queue, [id], running=running)

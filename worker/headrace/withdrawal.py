@@ -11,10 +11,11 @@ import asyncio
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from headrace.errors import JobMoving, JobRunning, UnknownQueue
+from headrace.errors import JobMoving, JobRunning, JobUnlisted, UnknownQueue
 from headrace.ids import check_id, encode_id
 from headrace.inquiry import Inquiry, grouped, newest_first
 from headrace.job_status import State
+from headrace.pacing import DEFAULT_LOAD, paced
 from headrace.stores.base import INDEXES, MAX_WITHDRAW, Sought, Store, Withdrawn
 from headrace.topology import PartitionRef, check_queue_name
 
@@ -38,7 +39,8 @@ async def cancel_jobs(store: Store, queue: str, ids: Iterable[str], *, running: 
     """Remove live jobs for good; what became of each, in the order of ``ids``.
 
     ``running``: those that run, too. Nothing is kept of a cancelled job, so its id may be used again at once. Raises
-    InvalidInput, UnknownQueue, StoreUnavailable, or JobMoving for a job whose move to another version does not end.
+    InvalidInput, UnknownQueue, StoreUnavailable, JobMoving for a job whose move to another version does not end, or
+    JobUnlisted for one that waits nowhere; all others have been dealt with then.
     """
     asked = list(dict.fromkeys(map(check_id, ids)))
     found = await _withdraw(store, check_queue_name(queue), asked, running=running)
@@ -80,25 +82,33 @@ async def _delete_letters(store: Store, queue: str, id: str) -> int:
 async def _withdraw(store: Store, queue: str, ids: list[str], *, running: bool) -> dict[str, Withdrawn]:
     """Remove jobs wherever they are live; where each of those was. A job moves from older versions to newer ones."""
     found: dict[str, Withdrawn] = {}
+    sought, unlisted = set[str](), set[str]()
     for _ in range(_TRIES):
         topology = await store.read_topology(queue)
         if topology is None:
             raise UnknownQueue(queue)
         moving: list[str] = []
         for version in newest_first(topology):
-            for ref, group in grouped(topology, version, [id for id in ids if id not in found], MAX_WITHDRAW):
+            for ref, group in grouped(
+                topology, version, [id for id in ids if id not in found.keys() | unlisted], MAX_WITHDRAW
+            ):
                 places = await store.withdraw(ref, [encode_id(id) for id in group], running=running)
                 for id, place in zip(group, places, strict=True):
                     if place == "moving":
                         moving.append(id)
+                    elif place == "deep" and id in sought:
+                        unlisted.add(id)
                     elif place == "deep":
+                        sought.add(id)
                         if await _search(store, ref, encode_id(id)):
                             found[id] = "ready"
                         else:
-                            moving.append(id)  # it is elsewhere by now
+                            moving.append(id)  # it is elsewhere by now, or nowhere
                     elif place:
                         found[id] = place
         moving = [id for id in moving if id not in found]
+        if not moving and unlisted:
+            raise JobUnlisted(queue, min(unlisted))
         if not moving:
             return found
         await asyncio.sleep(_PAUSE_SECONDS)
@@ -106,11 +116,16 @@ async def _withdraw(store: Store, queue: str, ids: list[str], *, running: bool) 
 
 
 async def _search(store: Store, ref: PartitionRef, stored_id: bytes) -> bool:
-    """Go through the lists of ready jobs for one of them, and remove it."""
+    """Go through the lists of ready jobs for one of them, and remove it; the store is left time for others.
+
+    Each step looks at a quarter of the last one's entries again, since entries behind them may be claimed meanwhile.
+    """
+    pause = paced(DEFAULT_LOAD)
     for index in INDEXES["ready"]:
         passed = 0
         while not (step := await store.purge(ref, index, Sought(stored_id=stored_id), passed)).end:
             if step.matching:
                 return True
-            passed += step.seen
+            passed += step.seen - step.seen // 4
+            await pause()
     return False

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import math
+from functools import partial
 
 from headrace.maintenance.signs import Signs
 from headrace.maintenance.turn import Turn
@@ -16,7 +17,8 @@ from headrace.topology import PartitionRef, Topology
 log = logging.getLogger("headrace.maintenance")
 
 STEP_JOBS = 250
-"""Jobs that one step looks at, so that a script stays within a few milliseconds even if all of them die."""
+"""Jobs that one step looks at, with 256 KiB of records, so that a script stays within a few milliseconds even if all of
+them die."""
 SOONEST, LATEST = 1.0, 600.0
 """Seconds between two looks, at least and at most."""
 LOOKS_PER_AGE = 20
@@ -79,7 +81,8 @@ async def _trim(turn: Turn, topology: Topology, ref: PartitionRef, limits: Parke
     for kind in await turn.store.parked(ref):
         after: bytes | None = b""
         while after is not None:
-            trimmed = await turn.store.trim_parked(ref, kind, limits, after, STEP_JOBS, fence=turn.fence(topology))
+            fence = turn.fence(topology)
+            trimmed = await turn.step(partial(turn.store.trim_parked, ref, kind, limits, after, STEP_JOBS, fence=fence))
             dead += trimmed.dead
             after = trimmed.after or None
     return dead

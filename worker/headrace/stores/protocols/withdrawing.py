@@ -59,7 +59,8 @@ class WithdrawingSteps(Protocol):
     ) -> Purged:
         """Look at the next 100 jobs of one index (2,000 for a single one), from its end; remove those that match.
 
-        ``passed``: how many were seen and left there by the calls before; without ``remove``, all that were seen.
+        At fewer, if their records are larger than 256 KiB together: at one in any case. ``passed``: how many were seen
+        and left there by the calls before; without ``remove``, all that were seen.
         """
         ...
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace.stores.bounds import MAX_UNPARK
+from headrace.stores.bounds import MAX_STEP_BYTES, MAX_UNPARK
 from headrace.stores.memory.partition.changes import Changes
 from headrace.stores.memory.partition.contents import TIMES, Contents
+from headrace.stores.memory.partition.lanes import number_within
 from headrace.stores.protocols.parking import (
     ParkedLimits,
     TrimmedParked,
@@ -55,8 +56,9 @@ class ParkingRules(Contents):
         waiting = self._parked.of(kind)
         over = 0 if limits.jobs is None else len(waiting) - limits.jobs
         page = [key for key in waiting if key > after][:limit]
+        looked = page[: number_within([len(self._jobs[key[1:]]) for key in page], MAX_STEP_BYTES)]
         dead = 0
-        for key in page:
+        for key in looked:
             due = max(TIMES.unpack_from(self._jobs[key[1:]]))
             old = limits.age_ms is not None and due + limits.age_ms < now
             if old or dead < over:
@@ -64,7 +66,7 @@ class ParkingRules(Contents):
                 self._give_up(key, waited_too_long(kind, limits) if old else too_many_wait(kind, limits), now)
                 dead += 1
         self._trim_after(dead)
-        return TrimmedParked(dead, page[-1] if len(page) == limit else b"")
+        return TrimmedParked(dead, looked[-1] if len(page) == limit or len(looked) < len(page) else b"")
 
     def _give_up(self, key: bytes, reason: str, now: int) -> None:
         changes = self._changes.setdefault(key[1:], Changes())

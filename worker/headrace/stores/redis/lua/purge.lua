@@ -6,8 +6,9 @@
 --       that were seen before, 4 entries to look at, at most 100, or 2,000 if 9 says which job it is, 5 enqueued before that time, ms, 6 of any type (1), or
 --       only (0) of 7 this type, 8 remove them (1) or only count (0),
 --       9 stored id of the one job that is looked for, or ''
+-- Looks at 256 KiB of records at most, or at one larger record.
 -- Returns {entries seen, those that match, jobs are parked (0/1)}; no entry seen: that is all
--- Cost  O(entries log n). What is removed from a list is replaced by its last entry: one seek each.
+-- Cost  O(entries log n + bytes). What is removed from a list is replaced by its last entry: one seek each.
 --       Called by purges, until there are no more.
 local META, R0, R1, R2, SUSPECTS, ALONE, SCHEDULED, RETRY, PARK, JOBS, MUT = unpack(KEYS, 1, 11)
 local PARKED, LABEL, WHICH = KEYS[12], ARGV[1], tonumber(ARGV[2])
@@ -41,10 +42,16 @@ local function matches(record)
   return any or string.sub(record, 27, 26 + string.byte(record, 26)) == kind
 end
 
-local records = ONE == '' and redis.call('HMGET', JOBS, unpack(ids)) or {}
-local found, gone, seen = {}, {}, #entries
+local found, gone, seen, bytes = {}, {}, 0, 0
 for n = #entries, 1, -1 do
-  if ids[n] == ONE or matches(records[n]) then
+  local record
+  if ONE == '' then
+    bytes = bytes + redis.call('HSTRLEN', JOBS, ids[n])
+    if seen > 0 and bytes > 262144 then break end -- the next step begins with it
+    record = redis.call('HGET', JOBS, ids[n])
+  end
+  seen = seen + 1
+  if ids[n] == ONE or matches(record) then
     found[#found + 1] = ids[n]
     if ARGV[8] == '1' then
       if WHICH <= 5 then

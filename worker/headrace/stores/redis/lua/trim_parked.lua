@@ -7,9 +7,10 @@
 --       wait, -1: for ever, 5 lane byte + id after which to go on, '' for the beginning, 6 reason of those beyond the
 --       number, 7 reason of those beyond the age, 8 jobs at most, up to 250,
 --       perhaps 9 epoch, 10 nonce, 11 incarnation of the leader
+-- Looks at 256 KiB of records at most, or at one larger record: it may copy them all.
 -- Returns {how many died, lane byte + id after which to go on or '' at the end, others are still parked (0/1)}
 --         {'fenced', epoch of a newer leader} and nothing was changed
--- Cost  O(jobs log n). Called by the leader, now and then, where a worker's settings have such a limit.
+-- Cost  O(jobs log n + bytes). Called by the leader, now and then, where a worker's settings have such a limit.
 local META, PARK, JOBS, MUT, DEAD, LETTERS = unpack(KEYS, 1, 6)
 local PARKED = KEYS[7]
 local LABEL, KIND = ARGV[1], ARGV[2]
@@ -30,23 +31,29 @@ local first, last = '[' .. KIND .. '\0', '(' .. KIND .. '\1'
 local over = keep < 0 and 0 or redis.call('ZLEXCOUNT', PARK, first, last) - keep
 if ARGV[5] ~= '' then first = '(' .. KIND .. '\0' .. ARGV[5] end
 local page = (over > 0 or age >= 0) and redis.call('ZRANGEBYLEX', PARK, first, last, 'LIMIT', 0, most) or {}
-local buried, after = 0, ''
+local buried, after, looked, bytes = 0, '', 0, 0
 if #page > 0 then
   local meta = redis.call('HMGET', META, 't', 'hist', 'deadmax')
   local now = server_now(meta[1])
-  for _, member in ipairs(page) do if string.find(member, '^[012]', #KIND + 2) then
-    local record = redis.call('HGET', JOBS, string.sub(member, #KIND + 3))
-    local old = false
-    if record and age >= 0 then
-      local created, run_at = struct.unpack('>I8I8', record)
-      old = math.max(created, run_at) + age < now
+  for n, member in ipairs(page) do
+    local id = string.sub(member, #KIND + 3)
+    bytes = bytes + redis.call('HSTRLEN', JOBS, id)
+    if n > 1 and bytes > 262144 then break end -- the next page begins with it
+    looked = n
+    if string.find(member, '^[012]', #KIND + 2) then
+      local record = age >= 0 and redis.call('HGET', JOBS, id)
+      local old = false
+      if record then
+        local created, run_at = struct.unpack('>I8I8', record)
+        old = math.max(created, run_at) + age < now
+      end
+      if old or buried < over then
+        give_up(KIND, member, old and ARGV[7] or ARGV[6], now, meta[2])
+        buried = buried + 1
+      end
     end
-    if old or buried < over then
-      give_up(KIND, member, old and ARGV[7] or ARGV[6], now, meta[2])
-      buried = buried + 1
-    end
-  end end
-  if #page == most then after = string.sub(page[#page], #KIND + 2) end
+  end
+  if #page == most or looked < #page then after = string.sub(page[looked], #KIND + 2) end
   if buried > 0 then
     redis.call('HSET', META, 't', now)
     trim_dead(meta[3], buried + 100)
