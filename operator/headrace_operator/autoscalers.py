@@ -25,10 +25,10 @@ class Autoscalers:
         self._found: dict[tuple[str, str], list[str]] = {}
         self._lock = asyncio.Lock()
 
-    async def of(self, namespace: str, deployment: str) -> tuple[str, ...]:
-        """Return the names of those that scale a Deployment, with what made them, as of a short time ago."""
+    async def of(self, namespace: str, deployment: str, *, within: float = KEPT_SECONDS) -> tuple[str, ...]:
+        """Return the names of those that scale a Deployment, with what made them, as of ``within`` seconds ago."""
         async with self._lock:
-            if self._clock() - self._listed_at >= KEPT_SECONDS:
+            if self._clock() - self._listed_at >= within:
                 await self._list()
         return tuple(sorted(self._found.get((namespace, deployment), ())))
 

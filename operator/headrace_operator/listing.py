@@ -19,7 +19,10 @@ class Listed(NamedTuple):
 
 
 class Lister:
-    """Takes what it lists in as what is known. ``namespaces``: those that are watched, empty for all."""
+    """Takes what it lists in as what is known, and believes nothing any more of a Queue that is missing.
+
+    ``namespaces``: those that are watched, empty for all.
+    """
 
     def __init__(self, kube: Kube, recent: Recent, namespaces: Sequence[str] = ()) -> None:
         self._kube = kube
@@ -42,6 +45,9 @@ class Lister:
             if not self._recent.complete:
                 await self._list_workers(namespace)
         self._recent.complete = True
+        for key in self._recent.queues - found.keys():
+            # Its end was missed, or it has come since: only the API server can tell.
+            self._recent.mistrust(key)
         return found
 
     async def _list_workers(self, namespace: str | None) -> None:

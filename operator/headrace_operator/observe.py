@@ -37,6 +37,8 @@ COMPANIONS_SECONDS = 1200.0
 """What is made beside the workers, which nothing watches, is looked at after this time at the latest."""
 TROUBLED_SECONDS = 20.0
 """While the workers are not well: after this time, since that may be the cause."""
+AUTOSCALERS_SECONDS = 60.0
+"""While nothing happens, HorizontalPodAutoscalers are listed so often, all at once."""
 
 log = logging.getLogger("headrace.operator")
 
@@ -88,7 +90,7 @@ class Observer:
             return None
         owner = {"cluster": self._cluster, "namespace": key.namespace, "name": key.name, "uid": queue.uid}
         memory = self._memory.of(queue.uid)
-        objects = self._fingerprint(key, queue)
+        objects = await self._fingerprint(key, queue)
         quiet = None if fresh or objects is None else memory.quiet
         if quiet is not None and (self._now() >= quiet.until or quiet.objects != objects):
             quiet = None
@@ -96,7 +98,7 @@ class Observer:
             quiet.glanced = True  # every other time a glance is enough
             return UNCHANGED
         versions = await self._versions(key, queue)
-        objects = self._fingerprint(key, queue)
+        objects = await self._fingerprint(key, queue)
         backend, store = await self._redis.read(queue, versions, owner)
         fingerprint = None
         if objects is not None and isinstance(backend, Backend):
@@ -143,13 +145,17 @@ class Observer:
         found = (_queue_version(body, queue) for body in bodies)
         return tuple(version for version in found if version is not None)
 
-    def _fingerprint(self, key: QueueKey, queue: QueueObject) -> Hashable:
+    async def _fingerprint(self, key: QueueKey, queue: QueueObject) -> Hashable:
         """Return what tells one sight of the objects from another; None if more would have to be looked at."""
         workers, versions = self._recent.workers(key), self._recent.version_numbers(key)
         idle = queue.deleted_at is None and queue.spec is not None and queue.spec.scale_target is None
         if not idle or versions is None or (workers is None and _may_have_workers(queue)):
             return None
-        return queue.resource_version, versions, None if workers is None else workers.version, self._scaling(key)
+        if workers is None:
+            return queue.resource_version, versions, None, self._scaling(key)
+        # One list for all Queues: nothing else tells of a new one, and meanwhile two would write replicas.
+        autoscalers = await self._autoscalers.of(key.namespace, workers_name(key.name), within=AUTOSCALERS_SECONDS)
+        return queue.resource_version, versions, workers.version, self._scaling(key), autoscalers
 
     async def _workers(self, key: QueueKey, queue: QueueObject) -> WorkersObject | None:
         if not _may_have_workers(queue):

@@ -64,6 +64,11 @@ class Recent:
 
     # ---- what is known --------------------------------------------------------------------------------------------
 
+    @property
+    def queues(self) -> set[QueueKey]:
+        """The Queues that are known, however old that is."""
+        return set(self._queues)
+
     def queue(self, key: QueueKey) -> QueueObject | None:
         """Return the Queue; None: read it."""
         kept = self._queues.get(key)

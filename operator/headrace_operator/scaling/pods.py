@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from headrace.stores.base import WorkerEntry
+from headrace_operator.scaling.estimates import LONGEST_COLD_START
 from headrace_operator.scaling.victims import Worker
 
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
@@ -22,7 +23,8 @@ Body = Mapping[str, Any]
 class WorkerPod:
     """A Pod of the workers. ``created``, ``ready_since``: seconds since the epoch; None: it is not ready.
 
-    ``cost``: what its annotation says that its deletion costs.
+    ``cost``: what its annotation says that its deletion costs. ``runs_since``: when the last of its containers began
+    to run, None if one was restarted, or that is not told.
     """
 
     name: str
@@ -30,6 +32,7 @@ class WorkerPod:
     created: float
     ready_since: float | None
     cost: int = 0
+    runs_since: float | None = None
 
     @property
     def start_seconds(self) -> float | None:
@@ -61,13 +64,44 @@ def _pod(body: Body) -> WorkerPod:
         _seconds(metadata["creationTimestamp"]),
         None if ready is None else _seconds(ready["lastTransitionTime"]),
         cost,
+        _runs_since(body.get("status", {}).get("containerStatuses", [])),
     )
 
 
-def new_starts(pods: Iterable[WorkerPod], known: Collection[str]) -> dict[str, float]:
-    """Return the uids of Pods that have become ready since, with how long that took, oldest first."""
-    started = [pod for pod in pods if pod.ready_since is not None and pod.uid not in known]
+def _runs_since(containers: Iterable[Body]) -> float | None:
+    running = [each.get("state", {}).get("running", {}).get("startedAt") for each in containers]
+    if not running or None in running or any(each.get("restartCount") for each in containers):
+        return None
+    return max(_seconds(at) for at in running)
+
+
+def new_starts(pods: Iterable[WorkerPod], known: Collection[str], *, measured: bool = False) -> dict[str, float]:
+    """Return the uids of Pods that have become ready since, with how long that took, oldest first.
+
+    If other starts were ``measured``, one does not count that is longer than any: somebody who was ready before, and
+    is again, looks just like it.
+    """
+    started = [
+        pod
+        for pod in pods
+        if pod.ready_since is not None
+        and pod.uid not in known
+        and not (measured and pod.ready_since - (pod.runs_since or pod.created) > LONGEST_COLD_START)
+    ]
     return {pod.uid: pod.start_seconds or 0.0 for pod in sorted(started, key=lambda pod: pod.created)}
+
+
+def started_before(pods: Iterable[WorkerPod], now: float, *, measured: bool) -> set[str]:
+    """Return the uids of Pods that were there before anybody looked whose start cannot be told any more.
+
+    All of them if a predecessor has ``measured`` starts; else those that have been there, without being ready, for
+    longer than any start counts: they may have been ready before. ``now``: seconds since the epoch.
+    """
+    return {
+        pod.uid
+        for pod in pods
+        if measured or (now if pod.ready_since is None else pod.ready_since) - pod.created > LONGEST_COLD_START
+    }
 
 
 def workers_of(

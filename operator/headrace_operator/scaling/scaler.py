@@ -17,7 +17,7 @@ from headrace_operator.reasons import Reason, normal
 from headrace_operator.scaling.estimates import COLD_STARTS, cold_start
 from headrace_operator.scaling.inputs import Inputs, Load, Pods
 from headrace_operator.scaling.load import measured, next_due_ms
-from headrace_operator.scaling.pods import new_starts, processes_of, workers_of
+from headrace_operator.scaling.pods import new_starts, processes_of, started_before, workers_of
 from headrace_operator.scaling.policy import Decision, decide
 from headrace_operator.scaling.reading import statistics
 from headrace_operator.scaling.record import Record
@@ -54,8 +54,8 @@ class ScalingMemory:
 
     ``record`` None: not read from Redis yet; ``kept_at``: when it was last written there;
     ``read_at``: when a Deployment that nobody watches was read. ``retired``: Pods that were
-    told to take no more, with the time of then. ``starts``: uids of Pods whose start was measured, ``ready``: how many
-    were ready then. ``decision``: the last one; ``stepped_down``: why workers were last
+    told to take no more, with the time of then. ``starts``: uids of Pods whose start was measured or is not to be,
+    ``ready``: how many were ready then. ``decision``: the last one; ``stepped_down``: why workers were last
     given up. ``scaled_at``, ``wrote_at``: when replicas were last written,
     ``wrote``: how many. ``overwritten``: when somebody else wrote over them; ``writer``: who does that again and again.
     """
@@ -192,15 +192,17 @@ class Scaler:
 
     async def _note_starts(self, target: Target, memory: ScalingMemory, record: Record) -> Record:
         """Measure how long the Pods took that have become ready since the last time."""
-        if not target.ready:
+        if not target.replicas:
             memory.starts = memory.starts or set()
             return record
         pods = await self._replicas.pods(target.queue.namespace, target.deployment)
-        known, uids = memory.starts, {pod.uid for pod in pods if pod.ready_since is not None}
-        memory.starts = uids
-        if known is None and record.cold_starts:
-            return record  # a predecessor has measured these
-        starts = (*record.cold_starts, *new_starts(pods, known or ()).values())
+        known, measured = memory.starts, bool(record.cold_starts)
+        if known is None:
+            known = started_before(pods, self._now().timestamp(), measured=measured)
+        # Whoever is not ready now may have been: becoming ready again is no start.
+        ready = {pod.uid for pod in pods if pod.ready_since is not None}
+        memory.starts = (known | ready) & {pod.uid for pod in pods}
+        starts = (*record.cold_starts, *new_starts(pods, known, measured=measured).values())
         return replace(record, cold_starts=starts[-COLD_STARTS:])
 
     async def _act(self, target: Target, memory: ScalingMemory, decision: Decision) -> Target:
@@ -227,7 +229,8 @@ class Scaler:
         by_decree = target.replicas > target.spec.scaling.max_replicas
         stopping = left.retired if by_decree else left.stopped
         if store is not None and not by_decree:
-            await _tell(store, queue, entries, left.retired, memory.retired)
+            if not await _tell(store, queue, entries, left.retired, memory.retired):
+                return target  # nobody is stopped who was not told
             memory.retired = {name: memory.retired.get(name, now) for name in left.retired}
         replicas = max(taking, len(pods) - len(stopping))
         if taking <= target.replicas:
@@ -292,13 +295,21 @@ class Scaler:
 
 async def _tell(
     store: Store, queue: str, entries: Sequence[WorkerEntry], retired: Sequence[str], before: dict[str, float]
-) -> None:
-    """Tell Pods that leave to take no more jobs, and those that are to stay after all to take some again."""
+) -> bool:
+    """Tell Pods that leave to take no more jobs, and those that are to stay after all to take some again.
+
+    False if the store did not answer: the next look tells them again.
+    """
     back = [name for name in before if name not in retired]
-    if leave := processes_of(entries, retired):
-        await store.stop_claiming(queue, leave, RETIRE_MS)
-    if stay := processes_of(entries, back):
-        await store.stop_claiming(queue, stay, 0)
+    try:
+        if leave := processes_of(entries, retired):
+            await store.stop_claiming(queue, leave, RETIRE_MS)
+        if stay := processes_of(entries, back):
+            await store.stop_claiming(queue, stay, 0)
+    except HeadraceError as error:
+        log.warning("%s: workers were not told to take no more, or more again: %s", queue, error)
+        return False
+    return True
 
 
 def _lead(target: Target, record: Record) -> float:

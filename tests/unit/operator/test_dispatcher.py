@@ -8,9 +8,11 @@ from typing import cast
 
 from headrace_operator.api.names import QueueKey
 from headrace_operator.dispatcher import Dispatcher
-from headrace_operator.kube import ApiUnavailable
+from headrace_operator.kube import ApiUnavailable, Kube
 from headrace_operator.listing import Listed, Lister
+from headrace_operator.recent import Recent
 from headrace_operator.reconciler import Reconciler
+from tests.unit.operator.test_convergence import World
 
 KEY, OTHER = QueueKey("ns", "mail"), QueueKey("ns", "sms")
 
@@ -103,6 +105,33 @@ async def test_what_a_list_shows_and_no_event_told_is_looked_at() -> None:
     # KEY when it came and when it changed, OTHER when it came and when it was missing.
     assert passes.seen[0] == KEY
     assert dispatcher.listed == {"u1": "9"}
+
+
+async def test_O41_a_queue_whose_end_was_missed_is_found_by_the_next_list() -> None:
+    world = World()
+    await world.create()
+    recent, loop = Recent(world.seconds), asyncio.get_running_loop()
+    lister = Lister(cast(Kube, world.api), recent, ["ns"])
+    connections, reconciler = world.operator(recent)
+    try:
+        await lister.list_all()
+        for _ in range(3):
+            world.now += 30_000
+            await reconciler.reconcile(KEY)
+        world.api.objects.clear()  # no watch tells of it
+        world.now += 30_000
+        assert await reconciler.reconcile(KEY) is not None, "it is taken for unchanged"
+        dispatcher = Dispatcher(reconciler, lister, clock=loop.time)
+        dispatcher.add(KEY, 600.0)
+
+        async def wait() -> None:
+            while dispatcher.depth[0]:
+                await asyncio.sleep(0.01)
+
+        await ended(dispatcher.run(), wait())
+        assert recent.queue(KEY) is None
+    finally:
+        await connections.close()
 
 
 async def test_one_queue_that_breaks_a_pass_stops_no_other() -> None:

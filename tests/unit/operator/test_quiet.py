@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Any
+from datetime import timedelta
+from typing import Any, cast
 
 import pytest
 
 from headrace.settings import QueueSettings
 from headrace_operator.api.names import QueueKey
-from headrace_operator.kube import queues
+from headrace_operator.autoscalers import Autoscalers
+from headrace_operator.connection import Connections
+from headrace_operator.kube import Kube, collection, queues
+from headrace_operator.memory import Memory, Quiet
+from headrace_operator.observe import UNCHANGED, Observer
 from headrace_operator.recent import Recent
+from tests.unit.operator.api_in_memory import ApiInMemory
 from tests.unit.operator.test_convergence import KEY, PATH, World
 
 
@@ -75,6 +81,48 @@ async def watched() -> AsyncIterator[Watched]:
         await made.look()
     yield made
     await made.connections.close()
+
+
+async def test_an_autoscaler_that_appears_is_seen_within_a_minute_or_so_and_costs_one_list_for_all() -> None:
+    world = World()
+    await world.create()
+    await world.api.merge(PATH, {"spec": {"workers": {"image": "mail:1", "app": "mail:app"}}}, manager="user")
+    lists: list[str] = []
+
+    class Api(ApiInMemory):
+        def items(self, path: str, *, labels: str = "") -> AsyncIterator[Any]:
+            lists.append(path)
+            return super().items(path, labels=labels)
+
+    api = Api()
+    api.objects = world.api.objects
+    kube, memory, recent = cast(Kube, api), Memory(), Told(world)
+    recent.keep_workers(KEY, {"metadata": {"uid": "d1", "resourceVersion": "5"}, "spec": {"replicas": 1}})
+    connections = Connections(kube, clock=world.seconds, open_url=lambda _: world.store.clone())
+    autoscalers = Autoscalers(kube, world.seconds)
+    observer = Observer(kube, connections, memory, "cluster", world.utc, autoscalers, recent)
+    try:
+        there = await observer.observe(KEY, fresh=False)
+        assert isinstance(there, tuple)
+        fingerprint = there[0].fingerprint
+        assert fingerprint is not None
+        memory.of(there[0].queue.uid).quiet = Quiet(*fingerprint, world.utc() + timedelta(days=1))
+        lists.clear()
+        for _ in range(10):
+            world.now += 6_000
+            assert await observer.observe(KEY, fresh=False) is UNCHANGED
+        assert len(lists) == 1
+        target = {"kind": "Deployment", "name": "mail-workers"}
+        api.objects[f"{collection('autoscaling', 'v2', 'horizontalpodautoscalers', None)}/one"] = {
+            "metadata": {"namespace": "ns", "name": "one"},
+            "spec": {"scaleTargetRef": target},
+        }
+        world.now += 61_000
+        there = await observer.observe(KEY, fresh=False)
+        assert isinstance(there, tuple)
+        assert there[0].fingerprint != fingerprint
+    finally:
+        await connections.close()
 
 
 async def test_every_other_look_at_a_quiet_queue_is_a_glance(watched: Watched) -> None:

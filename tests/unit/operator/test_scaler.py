@@ -16,6 +16,7 @@ from headrace_operator.kube import Kube
 from headrace_operator.reasons import Event
 from headrace_operator.scaling import Limit
 from headrace_operator.scaling.deployment import ScaledDeployment
+from headrace_operator.scaling.pods import living_pods, new_starts
 from headrace_operator.scaling.replicas import Replicas
 from headrace_operator.scaling.scaler import Scaler, ScalingMemory
 from headrace_operator.scaling.target import Target
@@ -218,6 +219,77 @@ async def test_starts_of_pods_are_measured(scene: Scene) -> None:
     assert scene.memory.record.cold_starts == (7.0,)  # known, and not measured again
 
 
+def starts(scene: Scene) -> tuple[float, ...]:
+    assert scene.memory.record is not None
+    return scene.memory.record.cold_starts
+
+
+async def test_pods_that_are_ready_again_have_not_started(scene: Scene) -> None:
+    scene.queue = queue(workers=WORKERS, scaling={"minReplicas": 1, "maxReplicas": 1})
+    await scene.look(woken=True)
+    await scene.pass_time(200)
+    assert starts(scene) == (3.0,)
+    await scene.workers.fail()
+    await scene.pass_time(10)
+    await scene.workers.recover()
+    await scene.pass_time(10)
+    assert starts(scene) == (3.0,)
+    # A new one that starts meanwhile is measured, and the other one is known all the same.
+    await scene.workers.fail()
+    scene.queue = queue(workers=WORKERS, scaling={"minReplicas": 2, "maxReplicas": 2})
+    await scene.look(woken=True)
+    await scene.pass_time(10)
+    assert starts(scene) == (3.0, 3.0)
+    await scene.workers.recover()
+    await scene.pass_time(10)
+    assert starts(scene) == (3.0, 3.0)
+
+
+@pytest.mark.parametrize("kept", [True, False])
+async def test_a_successor_takes_no_pods_for_new_that_are_not_ready_when_it_begins(scene: Scene, kept: bool) -> None:
+    scene.queue = queue(workers=WORKERS, scaling={"minReplicas": 1})
+    await scene.look(woken=True)
+    await scene.pass_time(1000)
+    if not kept:
+        await scene.store.write_scaling(QUEUE, b"{}")
+    await scene.workers.fail()
+    scene.restart()
+    await scene.look(woken=True)
+    await scene.workers.recover()
+    await scene.pass_time(10)
+    assert starts(scene) == ((3.0,) if kept else ())
+
+
+async def test_a_pod_that_came_in_place_of_another_unseen_has_not_started_when_it_is_ready_again(scene: Scene) -> None:
+    scene.queue = queue(workers=WORKERS, scaling={"minReplicas": 1, "maxReplicas": 1})
+    await scene.look(woken=True)
+    await scene.pass_time(10)
+    (old,) = [path for path in scene.workers.api.objects if path.endswith("/pod-01")]
+    del scene.workers.api.objects[old]
+    await scene.workers.settle()
+    scene.workers.now += 4  # its successor is ready before the next look: as many are ready as before
+    await scene.workers.settle()
+    await scene.pass_time(1000)
+    await scene.workers.fail()
+    await scene.pass_time(10)
+    await scene.workers.recover()
+    await scene.pass_time(10)
+    assert starts(scene) == (3.0,)
+
+
+def test_a_start_counts_however_late_its_containers_began_to_run_unless_they_were_restarted() -> None:
+    def pod(uid: str, runs: int, ready: int, restarts: int = 0) -> Any:
+        at = {name: (BEGIN + timedelta(seconds=n)).isoformat() for name, n in (("runs", runs), ("ready", ready))}
+        container = {"restartCount": restarts, "state": {"running": {"startedAt": at["runs"]}}}
+        condition = {"type": "Ready", "status": "True", "lastTransitionTime": at["ready"]}
+        metadata = {"name": uid, "uid": uid, "creationTimestamp": BEGIN.isoformat()}
+        return {"metadata": metadata, "status": {"conditions": [condition], "containerStatuses": [container]}}
+
+    pods = living_pods([pod("no room", 600, 605), pod("ready again", 5, 7200), pod("restarted", 7190, 7200, 1)])
+    assert new_starts(pods, (), measured=True) == {"no room": 605.0}
+    assert new_starts(pods, ("restarted", "no room")) == {"ready again": 7200.0}  # the only one known so far
+
+
 # ---- down ------------------------------------------------------------------------------------------------------------
 
 
@@ -362,6 +434,29 @@ async def test_O12_O13_without_figures_the_number_stays_and_then_falls_back_upwa
     assert await scene.look(woken=True) == 3
     scene.seen = None
     assert [await scene.look(woken=True) for _ in range(4)] == [3] * 4
+
+
+async def test_O12_a_store_that_takes_no_word_to_workers_stops_nobody_and_breaks_no_look(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    await idle_workers(scene, 2)
+    scene.workers.running = dict.fromkeys(scene.workers.pods, 0)
+
+    class Deaf:
+        """A store that answers, and takes nothing for workers."""
+
+        async def stop_claiming(self, *_: Any) -> None:
+            raise StoreUnavailable("redis is away")
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(scene.store, name)
+
+    scene.seen = Deaf()
+    assert set(await scene.pass_time(100)) == {2}
+    assert "workers were not told" in caplog.text
+    assert not scene.memory.retired
+    scene.seen = scene.store
+    assert min(await scene.pass_time(150)) < 2  # the next step down is tried like the first one
 
 
 async def test_a_queue_that_is_unknown_is_not_taken_for_empty(scene: Scene) -> None:

@@ -16,9 +16,11 @@ from headrace_operator.kube import ApiUnavailable
 from headrace_operator.scaling import Limit
 from headrace_operator.scaling.loop import ScalingLoop
 from headrace_operator.scaling.scaler import Looked, Scaler, ScalingMemory
+from headrace_operator.scaling.sleep import fall_asleep
 from headrace_operator.scaling.target import Target
 from tests.unit.operator.scene import queue
 from tests.unit.operator.test_scaler import WORKERS, Scene
+from tests.unit.operator.workers_in_memory import QUEUE
 
 KEY = QueueKey("ns", "mail")
 PATIENCE = 10.0
@@ -77,16 +79,39 @@ class Counting:
         return Looked(target, outcome)
 
 
-async def test_O20_a_wake_leads_to_a_look_at_once(scene: Scene) -> None:
-    stage = Stage(scene)
-    async with running(stage) as loop:
+class Quiet:
+    """A scaler and a store that tell when the loop is at rest: it listens, and no look is left to do."""
+
+    def __init__(self, scene: Scene) -> None:
+        self._scene = scene
+        self.listens = False
+        self.decided = False
+
+    async def look(self, target: Target, memory: ScalingMemory, *, woken: bool) -> Looked:
+        self.decided = False
+        looked = await self._scene.scaler.look(target, memory, woken=woken)
+        self.decided = memory.decision is not None
+        return looked
+
+    async def wait_wakes(self, after: bytes, timeout: float) -> Any:
+        self.listens = True
+        return await self._scene.store.wait_wakes(after, timeout)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._scene.store, name)
+
+
+async def test_O20_a_wake_leads_to_a_look_at_once(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    # By itself it would look again long after this test has failed.
+    monkeypatch.setattr("headrace_operator.scaling.scaler.SWEEP_SECONDS", 600.0)
+    scene.seen = quiet = Quiet(scene)
+    assert await fall_asleep(scene.store, QUEUE, 10.0)
+    async with running(Stage(scene, quiet)) as loop:
         loop.observed(KEY, await scene.target())
-        await until(lambda: loop.report(KEY).limit is None and scene.memory is not None)
-        # By itself it would look again after 10 s.
-        async with asyncio.timeout(8):
-            while scene.workers.replicas == 0:
-                await scene.enqueue(f"job-{asyncio.get_running_loop().time()}")
-                await asyncio.sleep(0.05)
+        await until(lambda: quiet.listens and quiet.decided and KEY not in loop._woken)
+        assert scene.workers.replicas == 0
+        await scene.enqueue("job")
+        await until(lambda: scene.workers.replicas > 0)
 
 
 async def test_a_queue_is_looked_at_again_when_it_is_due(scene: Scene) -> None:

@@ -36,7 +36,8 @@ class Api(ApiInMemory):
 class WorkersInMemory:
     """``now``: seconds since the beginning. ``start``: seconds that a Pod takes to become ready.
 
-    ``running``: jobs by Pod, as its worker says with its next beat.
+    ``running``: jobs by Pod, as its worker says with its next beat. ``failing``: Pods that have started and are not
+    ready; those that were become ready again at ``recovered``.
     """
 
     store: MemoryStore
@@ -46,6 +47,8 @@ class WorkersInMemory:
     running: dict[str, int] = field(default_factory=dict)
     stopped: list[str] = field(default_factory=list)
     beats: bool = True
+    failing: set[str] = field(default_factory=set)
+    recovered: dict[str, float] = field(default_factory=dict)
     _made: int = 0
     _told: dict[str, float] = field(default_factory=dict)
 
@@ -90,9 +93,11 @@ class WorkersInMemory:
         ready = 0
         for name, pod in pods.items():
             age = self.now - (datetime.fromisoformat(pod["metadata"]["creationTimestamp"]) - BEGIN).total_seconds()
-            if age >= self.start:
+            if age >= self.start and name in self.failing:
+                pod["status"] = {"phase": "Running"}
+            elif age >= self.start:
                 ready += 1
-                since = BEGIN + timedelta(seconds=self.now - age + self.start)
+                since = BEGIN + timedelta(seconds=max(self.recovered.get(name, 0.0), self.now - age + self.start))
                 condition = {"type": "Ready", "status": "True", "lastTransitionTime": since.isoformat()}
                 pod["status"] = {"phase": "Running", "conditions": [condition]}
                 if self.beats:
@@ -104,6 +109,17 @@ class WorkersInMemory:
             "readyReplicas": ready,
             "observedGeneration": generation,
         }
+
+    async def fail(self) -> None:
+        """Let none of the Pods of now be ready, as when Redis is away."""
+        self.failing = set(self.pods)
+        await self.settle()
+
+    async def recover(self) -> None:
+        """Let them be ready again."""
+        self.recovered |= dict.fromkeys(self.failing, self.now)
+        self.failing = set()
+        await self.settle()
 
     @staticmethod
     def _rank(pod: Any) -> tuple[bool, int, float]:
