@@ -1,4 +1,7 @@
-"""The smallest application. Run a worker with ``headrace worker run examples.handlers:app``."""
+"""The smallest application: ``headrace worker run examples.handlers:app --queue greetings``.
+
+Without ``--queue`` a worker serves the queue ``default``; the examples enqueue into ``greetings``.
+"""
 
 from typing import Any
 

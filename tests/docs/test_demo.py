@@ -55,6 +55,13 @@ def test_what_does_not_hold_is_named(check: checks.Check, problem: str) -> None:
     assert check.problem == problem
 
 
+def test_arguments_start_nothing() -> None:
+    for arguments, code, told in (("--help", 0, "DEMO_KUBECONFIG"), ("--fast", 2, "unrecognized arguments: --fast")):
+        command = [sys.executable, "-m", "examples.demo", arguments]
+        ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+        assert (ran.returncode, told in ran.stdout + ran.stderr) == (code, True)
+
+
 def test_the_tree_is_measured_without_a_queue(tmp_path: Path) -> None:
     (tmp_path / "site-packages").mkdir()
     (tmp_path / "site-packages" / "installed.py").write_text("no")

@@ -52,7 +52,7 @@ async def finish(store: Store, id: str, result: bytes = b"", type: str = "send")
 async def test_J19_finished_jobs_are_listed_newest_first(store: Store, run: Run) -> None:
     for number in range(4):
         await finish(store, f"job-{number}", encode_result(number), "odd" if number % 2 else "even")
-    code, out, _ = await run("job", "list", "emails", "--state", "done", "--limit", "3")
+    code, out, _ = await run("job", "list", "emails", "--state", "succeeded", "--limit", "3")
     header, *lines = out.splitlines()
     assert code == 0
     assert header.split() == ["NAME", "TYPE", "PARTITION", "RUNS", "WORKER", "AGE"]
@@ -66,6 +66,13 @@ async def test_J19_finished_jobs_are_listed_newest_first(store: Store, run: Run)
         ("job-0", 0, "succeeded"),
         ("job-2", 2, "succeeded"),
     ]
+
+
+async def test_the_list_of_jobs_points_to_that_of_dead_letters(store: Store, run: Run) -> None:
+    code, _, error = await run("job", "list", "emails", "--state", "dead")
+    assert (code, "headrace dead list QUEUE" in error) == (1, True)
+    code, _, error = await run("job", "list", "emails", "--state", "done")
+    assert (code, "'done' is not one of scheduled, ready," in error) == (1, True)
 
 
 async def test_a_queue_that_keeps_none_says_how_to_change_that(store: Store, run: Run) -> None:

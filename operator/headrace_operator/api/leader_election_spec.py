@@ -88,7 +88,7 @@ class LeaderElection(ApiModel):
     profile: Literal["relaxed", "standard", "fast"] | None = Field(
         None,
         description="Durations as one: relaxed (a leader that is gone is replaced within 45 s), standard (25 s), fast "
-        "(about 5 s, for an API server that is near). Unset: standard with mode LeaderOnly, else relaxed.",
+        "(7 s, usually 5, for an API server that is near). Unset: standard with mode LeaderOnly, else relaxed.",
     )
     lease_duration_seconds: int | None = Field(
         None,

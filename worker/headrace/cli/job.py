@@ -46,7 +46,7 @@ class Listed(StrEnum):
     LEASED = "leased"
     RETRY_WAIT = "retry_wait"
     PARKED = "parked"
-    DONE = "done"
+    SUCCEEDED = "succeeded"
 
 
 _LIVE: Final[dict[Listed, LiveState]] = {
@@ -56,6 +56,14 @@ _LIVE: Final[dict[Listed, LiveState]] = {
     Listed.RETRY_WAIT: "retry",
     Listed.PARKED: "parked",
 }
+
+
+def _listed(text: str) -> Listed:
+    if text == "dead":
+        raise typer.BadParameter("dead letters have a list of their own: `headrace dead list QUEUE`")
+    if text not in list(Listed):
+        raise typer.BadParameter(f"{text!r} is not one of {', '.join(Listed)}")
+    return Listed(text)
 
 
 @app.command("enqueue")
@@ -105,8 +113,14 @@ def enqueue(
 def list_jobs(
     queue: QueueArgument,
     state: Annotated[
-        Listed, typer.Option("--state", help="done: succeeded, while the queue keeps them; the others live.")
-    ] = Listed.DONE,
+        Listed,
+        typer.Option(
+            "--state",
+            parser=_listed,
+            metavar=f"[{'|'.join(Listed)}]",
+            help="succeeded: while the queue keeps them; the others live.",
+        ),
+    ] = Listed.SUCCEEDED,
     type: Annotated[str | None, typer.Option("--type", help="Only jobs of this type.")] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="Jobs at most.")] = 100,
     oldest_first: Annotated[bool, typer.Option("--oldest-first", help="Begin with the oldest.")] = False,
