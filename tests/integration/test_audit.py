@@ -219,9 +219,9 @@ async def test_J10_damage_in_long_lists_is_found_where_it_is(store: RedisStore, 
     await created(store)
     for start in range(0, 6000, 500):
         await enqueue(store, *(f"job-{n}" for n in range(start, start + 500)))
-    await enqueue(
-        store, *(new(f"high-{n}", lane=b"0") for n in range(5)), *(new(f"low-{n}", lane=b"2") for n in range(900))
-    )
+    await enqueue(store, *(new(f"high-{n}", lane=b"0") for n in range(5)))
+    for start in range(0, 900, 300):
+        await enqueue(store, *(new(f"low-{n}", lane=b"2") for n in range(start, start + 300)))
     hand("LREM", "r1", 1, "job-3000")
     hand("HDEL", "jobs", "job-4000")
     hand("LINSERT", "r1", "BEFORE", "job-500", "job-5500")
