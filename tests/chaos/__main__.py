@@ -8,12 +8,20 @@ loses is lost for leaders too.
 from __future__ import annotations
 
 import argparse
+import random
 import sys
 import time
 
+from tests.chaos.faults import Fault, Step, drawn
 from tests.chaos.run import run
 from tests.chaos.stage import Stage
 from tests.services.redis import RedisServer, flavours
+
+
+def say(fault: Fault, step: Step, name: str) -> None:
+    """Print each fault when it strikes."""
+    if step == "begin":
+        print(f"{fault.at:6.1f} s  {fault.kind} {name} for {fault.seconds:.1f} s", flush=True)
 
 
 def main() -> int:
@@ -28,7 +36,8 @@ def main() -> int:
         RedisServer(flavours()[0]) as server,
         Stage(server.url, workers=chosen.workers, profile=chosen.profile) as stage,
     ):
-        found = run(stage, chosen.seed, chosen.seconds, lambda line: print(line, flush=True))
+        faults = drawn(chosen.seed, chosen.seconds)
+        found = run(stage, faults, chosen.seconds, random.Random(chosen.seed), say)
     print(f"{chosen.seconds:.0f} s of seed {chosen.seed}: {'sound' if found.sound else 'BROKEN'}\n{found}")
     return int(not found.sound)
 

@@ -7,24 +7,35 @@ import signal
 import time
 from collections.abc import Callable
 
-from tests.chaos.faults import Fault, drawn, timeline
+from tests.chaos.faults import Fault, Kind, Step, timeline
 from tests.chaos.stage import Stage, Stream
 from tests.chaos.verdict import Verdict, verdict
 
+SIGNALS: dict[Kind, int] = {"kill": signal.SIGKILL, "freeze": signal.SIGSTOP, "end": signal.SIGTERM}
+Told = Callable[[Fault, Step, str], None]
 
-def run(stage: Stage, seed: int, seconds: float, say: Callable[[str], None] = lambda line: None) -> Verdict:
-    """Let the faults of a seed strike for so many seconds. Raises TimeoutError if it does not come to rest."""
+
+def run(
+    stage: Stage,
+    faults: list[Fault],
+    seconds: float,
+    dice: random.Random,
+    told: Told = lambda fault, step, name: None,
+) -> Verdict:
+    """Let faults strike for so many seconds or more. Raises TimeoutError if it does not come to rest.
+
+    ``told`` is called before each step, with the worker that it is about or ''; what follows waits for it.
+    """
     stage.leader()
-    dice, struck = random.Random(seed), dict[Fault, str]()
+    struck: dict[Fault, str] = {}
     began = time.monotonic()
     with Stream(stage.url) as stream:
-        for at, fault, what in timeline(drawn(seed, seconds)):
+        for at, fault, step in timeline(faults):
             time.sleep(max(0.0, began + at - time.monotonic()))
-            if what == "begin":
-                struck[fault] = _begin(stage, fault, dice)
-                say(f"{at:6.1f} s  {fault.kind} {struck[fault]} for {fault.seconds:.1f} s")
-            else:
-                _mend(stage, fault, struck[fault])
+            if step == "begin":
+                struck[fault] = _whom(stage, fault, dice)
+            told(fault, step, struck[fault])
+            (_begin if step == "begin" else _mend)(stage, fault, struck[fault])
         time.sleep(max(0.0, began + seconds - time.monotonic()))
     stage.heal()
     stage.leader()  # somebody leads
@@ -42,8 +53,15 @@ def _ticks(stage: Stage) -> int:
     return sum(1 for job in stage.runs() if job.startswith("tick@"))
 
 
-def _begin(stage: Stage, fault: Fault, dice: random.Random) -> str:
-    """Let a fault strike; return whom."""
+def _whom(stage: Stage, fault: Fault, dice: random.Random) -> str:
+    """Return the worker that a fault strikes, '' for one that strikes another part."""
+    if fault.kind not in SIGNALS:
+        return ""
+    effects = stage.effects(-1)
+    return effects[-1].name if fault.leader and effects else dice.choice(sorted(stage.workers))
+
+
+def _begin(stage: Stage, fault: Fault, name: str) -> None:
     match fault.kind:
         case "api":
             stage.stop_api()
@@ -52,12 +70,7 @@ def _begin(stage: Stage, fault: Fault, dice: random.Random) -> str:
         case "mongo frozen":
             stage.mongo.pause()
         case _:
-            effects = stage.effects(-1)
-            name = effects[-1].name if fault.leader and effects else dice.choice(sorted(stage.workers))
-            number = {"kill": signal.SIGKILL, "freeze": signal.SIGSTOP, "end": signal.SIGTERM}[fault.kind]
-            stage.workers[name].signal(number)
-            return name
-    return ""
+            stage.workers[name].signal(SIGNALS[fault.kind])
 
 
 def _mend(stage: Stage, fault: Fault, name: str) -> None:

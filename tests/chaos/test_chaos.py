@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import random
 
 import pytest
 
-from tests.chaos.faults import TRACKS, drawn, timeline
+from tests.chaos.faults import TRACKS, Fault, Step, drawn, timeline
 from tests.chaos.run import run
 from tests.chaos.stage import Effect, Stage
 from tests.chaos.verdict import Verdict, longest_gap, missing_seconds, overlaps, verdict
@@ -14,11 +15,38 @@ from tests.services.redis import RedisServer
 
 
 @pytest.mark.timeout(180)
-def test_L9_LE9_LE30_QJ1_real_leaders_under_faults_overlap_in_nothing_and_no_job_is_lost() -> None:
+def test_L9_LE30_QJ1_real_leaders_under_faults_overlap_in_nothing_and_no_job_is_lost() -> None:
+    """The leader is frozen, and the API server is gone; the next one loses MongoDB as well; then it is killed."""
+    faults = [
+        Fault(0.5, "freeze", 1, True),
+        Fault(0.6, "api", 2.4, False),
+        Fault(1.8, "mongo gone", 0.2, False),
+        Fault(2.2, "kill", 0.2, True),
+    ]
+    struck: list[str] = []
     with RedisServer() as server, Stage(server.url) as stage:
-        found = run(stage, seed=3, seconds=8)
+
+        def followed(name: str) -> bool:
+            return stage.effects(-1)[-1].name != name
+
+        def told(fault: Fault, step: Step, name: str) -> None:
+            struck.append(f"{fault.kind} {step}")
+            match fault.kind, step:
+                case (("freeze" | "kill"), "mend"):  # it goes on, or comes back, when another one leads
+                    stage.until(f"{name} is followed", lambda: followed(name))
+                case "mongo gone", "begin":
+                    stage.until("MongoDB's lock instead of the Lease", lambda: stage.backend() == "mongo")
+                case "mongo gone", "mend":
+                    stage.until("Redis's lock instead of MongoDB's", lambda: stage.backend() == "redis")
+                    assert all(worker.running for worker in stage.workers.values())
+
+        found = run(stage, faults, 3, random.Random(3), told)
+    assert struck == [
+        *("freeze begin", "api begin", "freeze mend", "mongo gone begin", "mongo gone mend"),
+        *("kill begin", "kill mend", "api mend"),
+    ]
     assert found.sound, str(found)
-    assert found.epochs > 1  # the faults did something
+    assert found.epochs >= 3  # of the one that was frozen, of the one that was killed, and of whoever followed
     assert found.doubled_ticks <= found.epochs  # a run that was killed before its acknowledgement
     assert found.jobs > 0
     assert found.ticks > 5

@@ -62,7 +62,7 @@ async def in_every_state(store: Store) -> Worker:
     return worker
 
 
-async def test_J21_a_job_is_cancelled_wherever_it_waits_and_its_id_is_free(store: Store) -> None:
+async def test_a_job_is_cancelled_wherever_it_waits_and_its_id_is_free(store: Store) -> None:
     await in_every_state(store)
     asked = ["scheduled", "ready", "retry", "parked", "nobody"]
     assert await cancel_jobs(store, QUEUE, asked) == [
@@ -79,7 +79,7 @@ async def test_J21_a_job_is_cancelled_wherever_it_waits_and_its_id_is_free(store
     assert await sizes(store) == {"ready": 6, "leased": 1}
 
 
-async def test_J21_J2_a_running_job_is_cancelled_with_its_lease_and_nothing_of_its_run_counts(store: Store) -> None:
+async def test_J2_a_running_job_is_cancelled_with_its_lease_and_nothing_of_its_run_counts(store: Store) -> None:
     worker = await in_every_state(store)
     leased = (await store.resume(ref(), worker.name, worker.seq, LONG_MS)).jobs
     claim = await worker.claim(1)
@@ -97,7 +97,7 @@ async def test_J21_J2_a_running_job_is_cancelled_with_its_lease_and_nothing_of_i
     assert (await store.statuses(ref(), [key("leased")[1:]])).live[0] is not None
 
 
-async def test_J21_a_ready_job_is_found_far_from_both_ends_of_its_list(store: Store) -> None:
+async def test_a_ready_job_is_found_far_from_both_ends_of_its_list(store: Store) -> None:
     """A step searches a list only so far: with many ids at once, not all of a list of a few thousand."""
     await created(store)
     for start in range(0, 3000, 500):
@@ -109,7 +109,7 @@ async def test_J21_a_ready_job_is_found_far_from_both_ends_of_its_list(store: St
     assert sorted(map(int, ran)) == [number for number in range(3000) if number % 60]
 
 
-async def test_J21_a_cancelled_job_frees_its_place_under_the_limit(store: Store) -> None:
+async def test_a_cancelled_job_frees_its_place_under_the_limit(store: Store) -> None:
     await promote(store, QUEUE, 1, 1, settings=QueueSettings(max_in_flight=1))
     await enqueue(store, "first", "second")
     worker = Worker(store)
@@ -122,7 +122,7 @@ async def test_J21_a_cancelled_job_frees_its_place_under_the_limit(store: Store)
     assert ids(await worker.claim()) == ["second"]
 
 
-async def test_J21_suspects_and_other_lanes_are_found(store: Store, advance: Advance) -> None:
+async def test_suspects_and_other_lanes_are_found(store: Store, advance: Advance) -> None:
     await created(store)
     await enqueue(store, "suspect")
     worker = Worker(store)
@@ -136,7 +136,7 @@ async def test_J21_suspects_and_other_lanes_are_found(store: Store, advance: Adv
     assert await sizes(store) == {}
 
 
-async def test_J9_J21_a_resent_enqueue_does_not_bring_a_cancelled_job_back(store: Store) -> None:
+async def test_J9_a_resent_enqueue_does_not_bring_a_cancelled_job_back(store: Store) -> None:
     await created(store)
     await enqueue(store, "a", nonce=b"call")
     await cancel_jobs(store, QUEUE, ["a"])
@@ -144,7 +144,7 @@ async def test_J9_J21_a_resent_enqueue_does_not_bring_a_cancelled_job_back(store
     assert await sizes(store) == {}
 
 
-async def test_J21_a_job_of_an_older_version_is_cancelled_and_one_on_its_way_where_it_arrives(store: Store) -> None:
+async def test_a_job_of_an_older_version_is_cancelled_and_one_on_its_way_where_it_arrives(store: Store) -> None:
     await created(store)
     await enqueue(store, "old", "moves")
     await promote(store, QUEUE, 2, 1)
@@ -159,7 +159,7 @@ async def test_J21_a_job_of_an_older_version_is_cancelled_and_one_on_its_way_whe
     assert await run_everything(store, await stored_topology(store)) == []
 
 
-async def test_J21_a_job_is_deleted_with_its_dead_letters_but_not_while_it_runs(store: Store) -> None:
+async def test_a_job_is_deleted_with_its_dead_letters_but_not_while_it_runs(store: Store) -> None:
     await created(store)
     worker = Worker(store)
     for _ in range(2):
@@ -214,7 +214,7 @@ async def test_a_step_of_a_purge_looks_at_256_KiB_of_records_or_at_one_larger_on
 # ---- purging ---------------------------------------------------------------------------------------------------------
 
 
-async def test_J21_a_purge_takes_the_states_asked_for_and_never_what_runs(store: Store) -> None:
+async def test_a_purge_takes_the_states_asked_for_and_never_what_runs(store: Store) -> None:
     await in_every_state(store)
     await configure(store, QUEUE, QueueSettings(retention=Retention()))
     await enqueue(store, "done", "dies")
@@ -237,7 +237,7 @@ async def test_J21_a_purge_takes_the_states_asked_for_and_never_what_runs(store:
     assert await purge_queue(store, QUEUE, wanted) == {}
 
 
-async def test_J21_a_purge_by_type_keeps_the_others_in_every_list(store: Store) -> None:
+async def test_a_purge_by_type_keeps_the_others_in_every_list(store: Store) -> None:
     """More than one step's worth, the wanted ones spread, so that the last entries fill the holes."""
     await created(store)
     jobs = [
@@ -258,7 +258,7 @@ async def test_J21_a_purge_by_type_keeps_the_others_in_every_list(store: Store) 
     assert sorted(ran) == sorted(job.key[1:].decode() for job in jobs if int(job.key[3:]) % 3 == 0)
 
 
-async def test_J21_a_purge_leaves_what_came_after_it_began(store: Store, advance: Advance) -> None:
+async def test_a_purge_leaves_what_came_after_it_began(store: Store, advance: Advance) -> None:
     await created(store)
     await enqueue(store, "old", new("old-later", -LONG_MS))
     worker = Worker(store)
@@ -272,7 +272,7 @@ async def test_J21_a_purge_leaves_what_came_after_it_began(store: Store, advance
     assert await sizes(store) == {"scheduled": 1, "leased": 2, "dead": 1}
 
 
-async def test_J21_a_purge_of_one_version_leaves_the_others(store: Store) -> None:
+async def test_a_purge_of_one_version_leaves_the_others(store: Store) -> None:
     await created(store, 2)
     await enqueue(store, "a", at=ref(0), partitions=2)
     await enqueue(store, "b", at=ref(1), partitions=2)
@@ -290,7 +290,7 @@ async def test_J21_a_purge_of_one_version_leaves_the_others(store: Store) -> Non
         await purge_queue(store, QUEUE, Purge(("succeeded",), NEVER, type="send"))
 
 
-async def test_J21_a_purge_beside_workers_and_producers_loses_nothing_that_it_was_not_asked_for(store: Store) -> None:
+async def test_a_purge_beside_workers_and_producers_loses_nothing_that_it_was_not_asked_for(store: Store) -> None:
     await created(store)
     spam = [typed(f"spam-{n}", "spam") for n in range(600)]
     mail = [typed(f"mail-{n}", "mail") for n in range(300)]

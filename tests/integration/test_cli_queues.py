@@ -148,7 +148,7 @@ async def test_the_pause_of_an_owned_queue_belongs_to_its_object(
     assert topology.settings.stop == "none"
 
 
-async def test_J21_a_purge_counts_asks_and_removes_what_was_asked_for(store: Store, run: Run) -> None:
+async def test_a_purge_counts_asks_and_removes_what_was_asked_for(store: Store, run: Run) -> None:
     code, _, error = await run("queue", "purge", "emails")
     assert (code, "give a filter" in error) == (1, True)
     assert (await run("queue", "purge", "emails", "--all", "--type", "send"))[0] == 1
@@ -173,14 +173,14 @@ async def test_J21_a_purge_counts_asks_and_removes_what_was_asked_for(store: Sto
     assert counts.nonempty() == {"leased": 1}
 
 
-def test_J21_a_person_types_the_name_to_purge_everything(run: Run, store: Store, server_url: str, prefix: str) -> None:
+def test_a_person_types_the_name_to_purge_everything(run: Run, store: Store, server_url: str, prefix: str) -> None:
     given = ("queue", "purge", "emails", "--redis-url", server_url, "--prefix", prefix)
     assert at_a_terminal((*given, "--all"), "to go on", "reports\n")[0] == 2
     code, shown = at_a_terminal((*given, "--state", "ready"), "[y/N]", "y\n")
     assert (code, "remove 1 ready job(s) of queue emails?" in shown) == (0, True)
 
 
-async def test_J21_jobs_are_cancelled_deleted_and_retried(store: Store, run: Run) -> None:
+async def test_jobs_are_cancelled_deleted_and_retried(store: Store, run: Run) -> None:
     found = await told(run, "job", "cancel", "emails", "scheduled", "retry", "nobody", code=1)
     assert [(job["id"], job["state"], job["result"]) for job in found] == [
         ("scheduled", "scheduled", "cancelled"),
@@ -201,7 +201,7 @@ async def test_J21_jobs_are_cancelled_deleted_and_retried(store: Store, run: Run
     assert counts.nonempty() == {"ready": 2}
 
 
-async def test_J21_J4_the_handler_of_a_cancelled_job_is_told_to_stop(store: Store, run: Run) -> None:
+async def test_J4_the_handler_of_a_cancelled_job_is_told_to_stop(store: Store, run: Run) -> None:
     """By its renewal; what it does in spite of that counts for nothing, and the worker goes on."""
     app, began, ended = App(), asyncio.Event(), asyncio.Event()
 

@@ -117,7 +117,7 @@ async def later(failed_runs: int, error: BaseException) -> float:
         (lambda runs, error, more: 1.0, "cannot be called as"),
     ],
 )
-def test_M11_what_is_neither_a_policy_nor_a_function_that_decides_is_refused(retry: Any, problem: str) -> None:
+def test_what_is_neither_a_policy_nor_a_function_that_decides_is_refused(retry: Any, problem: str) -> None:
     with pytest.raises(InvalidInput, match=problem) as refused:
         App().handler("send", retry=retry)(on_loop)
     assert refused.value.field == "retry"

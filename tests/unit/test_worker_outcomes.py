@@ -62,7 +62,7 @@ def by_function(function: RetryFunction, error: BaseException, **changes: Any) -
     return decision
 
 
-def test_M11_a_function_decides_by_the_failed_runs_and_the_error() -> None:
+def test_a_function_decides_by_the_failed_runs_and_the_error() -> None:
     def after(failed_runs: int, error: BaseException) -> float | None:
         return None if isinstance(error, PermissionError) else failed_runs * 1.5
 
@@ -89,7 +89,7 @@ def test_M11_a_function_decides_by_the_failed_runs_and_the_error() -> None:
         (1e12, "ValueError: it returned 1000000000000.0"),
     ],
 )
-def test_M11_where_a_function_returns_no_delay_the_policy_decides_and_the_error_says_so(
+def test_where_a_function_returns_no_delay_the_policy_decides_and_the_error_says_so(
     returned: Any, problem: str
 ) -> None:
     decision = by_function(lambda runs, error: returned, OSError("x" * 5000))
@@ -98,7 +98,7 @@ def test_M11_where_a_function_returns_no_delay_the_policy_decides_and_the_error_
     assert len(decision.error) == MAX_ERROR_CHARS
 
 
-def test_M11_where_a_function_raises_the_policy_decides() -> None:
+def test_where_a_function_raises_the_policy_decides() -> None:
     def broken(failed_runs: int, error: BaseException) -> float | None:
         raise KeyError("limits")
 

@@ -12,7 +12,7 @@ from tests.integration.worker.support import eventually, put, queue, sizes, work
 CONCURRENCY = 2
 
 
-async def test_P1_jobs_that_end_at_once_are_claimed_many_at_a_time(store: Store) -> None:
+async def test_jobs_that_end_at_once_are_claimed_many_at_a_time(store: Store) -> None:
     app, order = App(), list[int]()
 
     @app.handler("swift")
@@ -28,7 +28,7 @@ async def test_P1_jobs_that_end_at_once_are_claimed_many_at_a_time(store: Store)
     assert await sizes(store) == {}
 
 
-async def test_P1_what_was_claimed_beyond_the_slots_does_not_wait_for_a_run_that_turns_out_slow(store: Store) -> None:
+async def test_what_was_claimed_beyond_the_slots_does_not_wait_for_a_run_that_turns_out_slow(store: Store) -> None:
     app, gate, ran = App(), asyncio.Event(), Counter[str]()
 
     @app.handler("swift")

@@ -195,7 +195,7 @@ async def test_M12_a_jobs_own_retry_policy_wins_over_the_queues_and_the_handlers
     assert await sizes(store) == {"retry": 1, "dead": 2}
 
 
-async def test_M11_a_handlers_function_decides_and_gives_way_to_a_jobs_own_policy_only(store: Store) -> None:
+async def test_a_handlers_function_decides_and_gives_way_to_a_jobs_own_policy_only(store: Store) -> None:
     app, asked = App(), []
 
     def after(failed_runs: int, error: BaseException) -> float | None:
