@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from pydantic import ValidationError
 
-from headrace.settings import Keep, QueueSettings, Retention, partition_limits
+from headrace.retry import RetryPolicy
+from headrace.settings import DrainSettings, Keep, QueueSettings, Retention, partition_limits
 from headrace.topology import Topology
 
 
@@ -42,3 +45,17 @@ def test_a_retention_survives_its_stored_form() -> None:
 def test_what_is_out_of_range_is_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(ValidationError):
         Retention(**wrong)
+
+
+@pytest.mark.parametrize("made", [QueueSettings, Retention, DrainSettings])
+def test_a_name_that_is_no_setting_is_refused(made: type[QueueSettings | Retention | DrainSettings]) -> None:
+    with pytest.raises(ValidationError, match="ratepersecond"):
+        made.model_validate({"ratepersecond": 3})
+
+
+def test_stored_settings_that_only_a_newer_version_knows_are_left_out_when_read() -> None:
+    settings = QueueSettings(max_length=5, retention=Retention(done_seconds=5), retry=RetryPolicy(max_retries=1))
+    stored = json.loads(Topology.created("emails", 1, 1, settings).to_json())
+    for part in (stored["settings"], *(stored["settings"][name] for name in ("retention", "retry", "drain"))):
+        part["of_a_newer_version"] = 7
+    assert Topology.from_json("emails", json.dumps(stored)).settings == settings

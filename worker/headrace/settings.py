@@ -27,7 +27,7 @@ class Retention(BaseModel):
     entries.
     """
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     done_seconds: int = Field(3600, ge=1, le=366 * 24 * 3600, description="How long finished jobs are kept.")
     done_count: int = Field(
@@ -51,7 +51,7 @@ class Retention(BaseModel):
 class DrainSettings(BaseModel):
     """What becomes of the jobs of older versions. Nothing is ever dropped silently."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     policy: Literal["wait", "migrate"] = Field(
         "wait",
@@ -79,7 +79,7 @@ class DrainSettings(BaseModel):
 class QueueSettings(BaseModel):
     """Settings of one queue; ``None`` leaves the decision to the worker's own configuration."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     retry: RetryPolicy | None = Field(None, description="Retry policy of jobs that bring none.")
     timeout_ms: int | None = Field(None, ge=1, le=MAX_TIMEOUT_MS, description="Longest run of a job, milliseconds.")

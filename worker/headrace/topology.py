@@ -320,7 +320,8 @@ class Topology:
                 int(data["highest"]),
                 MappingProxyType(versions),
                 data.get("owner", {}),
-                QueueSettings.model_validate(data.get("settings", {})),
+                # A newer version may have written settings that are unknown here.
+                QueueSettings.model_validate(data.get("settings", {}), extra="ignore"),
                 int(data.get("incarnation", 1)),
                 bool(data.get("deleting", False)),
             )
