@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, InvalidInput, UnknownQueue
 from headrace.lifecycle import promote
 from headrace.producer import JobSpec, Producer
 from headrace.stores.memory import MemoryStore
@@ -75,3 +75,21 @@ def test_a_thread_whose_call_is_under_way_gets_its_result_when_another_one_close
     assert store.closed == 1
     with pytest.raises(HeadraceError, match="closed"):
         enqueue()
+
+
+async def test_a_producer_opens_a_url_and_closes_it_at_the_end_of_its_block() -> None:
+    async with Producer("memory://") as producer:
+        with pytest.raises(UnknownQueue):
+            await producer.enqueue(QUEUE, "send")
+    with pytest.raises(HeadraceError, match="closed"):
+        await producer.enqueue(QUEUE, "send")
+    with pytest.raises(InvalidInput, match="unknown scheme 'http'"):
+        Producer("http://localhost")
+
+
+async def test_a_block_that_fails_closes_the_store_too() -> None:
+    store = Slow()
+    with pytest.raises(ZeroDivisionError):
+        async with Producer(store):
+            raise ZeroDivisionError
+    assert store.closed == 1

@@ -350,7 +350,10 @@ class JobFailed(HeadraceError):
         told = (
             f"is dead after {status.attempt} failed run(s): {status.error}"
             if status.state == "dead"
-            else ("is unknown: it never was there, or ended so long ago that nothing is kept of it")
+            else (
+                "is unknown: it never was there, was cancelled, or nothing is kept of it: it ended too long ago, or "
+                "before the retention of its queue was in force, some 5 s after it was set"
+            )
         )
         super().__init__(f"queue {queue!r}: job {status.id} {told}")
         self.queue = queue

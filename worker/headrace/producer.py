@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing
 from datetime import datetime, timedelta
+from types import TracebackType
 from typing import Any
 
 from headrace.envelope import MAX_PAYLOAD_BYTES, body_priority, record_body
@@ -25,6 +26,7 @@ from headrace.lifecycle import CLIENT_RETRY_MS
 from headrace.pending import Pending
 from headrace.placement import Placement
 from headrace.retry import RetryPolicy
+from headrace.stores import open_store
 from headrace.stores.base import NewJob, Once, Replicas, Store
 from headrace.topology import check_queue_name
 from headrace.waiting import DEFAULT_TIMEOUT, Pace, Waiter
@@ -42,6 +44,9 @@ MAX_WAIT_MS = 2000
 class Producer:
     """Enqueues jobs through a Store, from one event loop. Any number of tasks may share it.
 
+    ``store`` is a Store, or a URL that is opened with ``prefix`` (see `headrace.stores.open_store`). Use as an async
+    context manager, or call `aclose`: both close the store.
+
     Concurrent `enqueue` calls travel together. ``max_payload_bytes`` limits a packed payload (default 1 MiB).
     ``retry_for`` (default and most: 4.5) is how long, in seconds, the outcome of a step is sought before
     OutcomeUnknown: a drained version lives on for 5 s so that it can be found out.
@@ -52,8 +57,9 @@ class Producer:
 
     def __init__(
         self,
-        store: Store,
+        store: str | Store,
         *,
+        prefix: str = "headrace",
         max_payload_bytes: int = MAX_PAYLOAD_BYTES,
         retry_for: float = MAX_RETRY_SECONDS,
         wait_replicas: int = 0,
@@ -66,10 +72,11 @@ class Producer:
             raise InvalidInput("wait_replicas", f"is {wait_replicas}", f"give 0 to {MAX_REPLICAS}")
         if not 1 <= wait_ms <= MAX_WAIT_MS:
             raise InvalidInput("wait_ms", f"is {wait_ms}", f"give 1 to {MAX_WAIT_MS} ms")
-        self._store = store
+        opened = open_store(store, prefix) if isinstance(store, str) else store
+        self._store = opened
         self._max_payload_bytes = max_payload_bytes
         self._placement = Placement(
-            store,
+            opened,
             retry_for=retry_for,
             clock=clock,
             replicas=Replicas(wait_replicas, wait_ms) if wait_replicas else None,
@@ -250,6 +257,14 @@ class Producer:
         await asyncio.gather(*self._senders.values())
         await self._idle.wait()
         await self._store.close()
+
+    async def __aenter__(self) -> Producer:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
 
     def _check_open(self) -> None:
         if self._closed:

@@ -14,7 +14,6 @@ from headrace.job_fields import Priority
 from headrace.job_status import JobStatus, State
 from headrace.producer import Enqueued, JobSpec, Producer
 from headrace.retry import RetryPolicy
-from headrace.stores import open_store
 from headrace.stores.base import Store
 from headrace.waiting import DEFAULT_TIMEOUT
 from headrace.withdrawal import Cancellation
@@ -31,8 +30,7 @@ class SyncProducer:
     """
 
     def __init__(self, store: str | Store, *, prefix: str = "headrace", **options: Any) -> None:
-        opened = open_store(store, prefix) if isinstance(store, str) else store
-        self._producer = Producer(opened, **options)
+        self._producer = Producer(store, prefix=prefix, **options)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="headrace-producer", daemon=True)
         self._thread.start()
