@@ -136,8 +136,11 @@ async def test_a_worker_that_never_leads_says_what_becomes_of_schedules(
     caplog.set_level("INFO", "headrace")
     app, _ = ticking()
     app.schedule("elsewhere", "tick", queue="others", every=60)
+    app.schedule("misspelt", "tock", queue=QUEUE, every=60)
+    app.schedule("both", "tock", queue="others", every=60)
     await queue(store)
     async with working(app, store, leader_backends="none"):
         pass
     assert any("schedule ticks" in each and "never leads" in each for each in caplog.messages)
     assert any("schedule elsewhere is left to workers of queue others" in each for each in caplog.messages)
+    assert [each.partition(":")[0] for each in caplog.messages if "no handler" in each] == ["schedule misspelt"]

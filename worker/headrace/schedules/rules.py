@@ -94,6 +94,9 @@ class Cron:
 
     def __post_init__(self) -> None:
         fields = self.expression.split()
+        if self.expression.strip().startswith("@"):
+            remedy = "give five fields, such as '0 0 * * *' for @daily"
+            raise InvalidInput("cron", f"{self.expression!r} is a macro, and macros are not supported", remedy)
         if len(fields) != 5:
             remedy = "give minute, hour, day of the month, month and day of the week, as in '0 16 * * *'"
             raise InvalidInput("cron", f"{self.expression!r} has {len(fields)} field(s)", remedy)
@@ -101,6 +104,9 @@ class Cron:
         try:
             CronSim(self.expression, _SAMPLE)
         except CronSimError as error:
+            if _date_never_comes(fields):
+                problem = f"{self.expression!r} names a date that never comes"
+                raise InvalidInput("cron", problem, "correct day of the month or month") from None
             raise InvalidInput("cron", f"{self.expression!r}: {error}", "correct that field") from None
         if self.following(_SAMPLE) is None:
             raise InvalidInput("cron", f"{self.expression!r} never comes", "give a time that comes")
@@ -171,3 +177,14 @@ class Cron:
             else:
                 after = middle
         return after
+
+
+def _date_never_comes(fields: list[str]) -> bool:
+    """Whether day of the month and month of a refused expression are right alone, but not together: February 30."""
+    minute, hour, day, month, weekday = fields
+    try:
+        for alone in ((day, "*"), ("*", month)):
+            CronSim(" ".join((minute, hour, *alone, weekday)), _SAMPLE)
+    except CronSimError:
+        return False
+    return True

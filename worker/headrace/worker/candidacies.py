@@ -72,7 +72,16 @@ class Candidacies:
                     schedule.name,
                     schedule.queue,
                 )
-            elif schedule.queue not in self._by_queue:
+                continue
+            if schedule.type not in app.handlers:
+                log.warning(
+                    "schedule %s: this app has no handler of type %r, so its jobs are parked until a worker of queue "
+                    "%s knows the type; register the handler here, or ignore this if another app has it",
+                    schedule.name,
+                    schedule.type,
+                    schedule.queue,
+                )
+            if schedule.queue not in self._by_queue:
                 log.warning(
                     "schedule %s: the leader of queue %s enqueues its jobs, and this worker never leads; "
                     "set leader_backends, or let another worker of the queue lead",
