@@ -79,8 +79,9 @@ async def test_a_queue_that_keeps_none_says_how_to_change_that(store: Store, run
     await configure(store, "emails", QueueSettings())
     code, _, error = await run("job", "list", "emails")
     assert code == 1
-    assert "keeps no finished jobs" in error
+    assert "keeps no finished jobs, so there are none to list" in error
     assert "set spec.retention" in error
+    assert "give --state scheduled, ready, leased, retry_wait, parked" in error
 
 
 async def test_M13_a_live_job_is_described_with_its_attempts_and_history(store: Store, run: Run) -> None:
@@ -90,6 +91,7 @@ async def test_M13_a_live_job_is_described_with_its_attempts_and_history(store: 
     assert code == 0
     assert (fields["STATE"], fields["ATTEMPT"], fields["TYPE"]) == ("retry_wait", "1", "send")
     assert fields["PAYLOAD"] == '{"to": "a"}'
+    assert not {"RESULT_IS_HEX", "PAYLOAD_IS_HEX"} & fields.keys()
     assert out.splitlines()[-1].endswith("failed on host-1 no such host")
     described = json.loads((await run("job", "describe", "emails", "a", "-o", "json"))[1])
     assert [(entry["status"], entry["error"]) for entry in described["history"]] == [

@@ -83,7 +83,11 @@ async def test_queues_are_listed_and_described(store: Store, run: Run) -> None:
     assert described["versions"] == {"1": {"partitions": 1, "state": "active"}}
     code, out, _ = await run("queue", "describe", "emails")
     assert code == 0
-    assert "PARKED_TYPES" in out
+    fields = {line.split()[0]: line.split(maxsplit=1)[1] for line in out.splitlines()[1:]}
+    assert fields["PARKED_TYPES"] == "render=1"
+    assert fields["VERSIONS"] == "1.partitions=1, 1.state=active"
+    assert "retention.done_count=1000" in fields["SETTINGS"].split(", ")
+    assert not set(out) & set("{}[]")
     code, _, error = await run("queue", "describe", "nobody")
     assert code == 1
     assert "queue 'nobody' does not exist" in error

@@ -41,6 +41,12 @@ def test_version(run: Any) -> None:
     assert run("version") == run("--version") == (0, version("headrace") + "\n", "")
 
 
+def test_an_unknown_choice_is_told_in_terms_of_the_command_line(run: Any) -> None:
+    code, _, err = run("job", "list", "emails", "-o", "xml")
+    assert code == 1
+    assert "Invalid value for '--output' / '-o': 'xml' is not one of 'table', 'json'" in err
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headrace import Dead, InvalidInput, Job, Retry, RetryPolicy, Snooze
+from headrace import Dead, InvalidInput, Job, Retry, RetryPolicy, Snooze, open_store
 from headrace.retry import RetryBy, RetryFunction
 from headrace.worker.outcomes import (
     MAX_ERROR_CHARS,
@@ -153,6 +153,13 @@ def test_the_error_text_names_the_last_frames_and_is_bounded() -> None:
     assert text.startswith("ValueError: xxx")
     assert text.splitlines()[-1].endswith("in inner")
     assert text.splitlines()[-2].endswith("in outer")
+
+
+def test_an_error_of_the_library_itself_keeps_its_frames() -> None:
+    with pytest.raises(InvalidInput) as raised:
+        open_store("nowhere")
+    raised.value.__traceback__ = raised.value.__traceback__ and raised.value.__traceback__.tb_next
+    assert error_text(raised.value).splitlines()[-1].endswith("in open_store")
 
 
 def test_an_error_without_text_or_with_a_broken_one() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from headrace.context import current_run
 from headrace.worker.leases import Execution
+from headrace.worker.outcomes import error_text
 from headrace.worker.runs import SLOW_SECONDS, STEP_SECONDS, SWIFT_JOBS, Runs
 
 seen: ContextVar[str] = ContextVar("seen", default="")
@@ -250,3 +251,18 @@ async def test_a_run_that_is_dropped_while_it_waits_is_closed_in_its_context() -
     cast(Any, run.task.get_coro()).close()
     assert told == ["mine"]
     assert isinstance(stage.ended[run], GeneratorExit)
+
+
+@pytest.mark.parametrize("waits", [True, False])
+async def test_what_is_told_of_an_error_begins_in_the_code_of_its_author(waits: bool) -> None:
+    async def broken() -> None:
+        if waits:
+            await asyncio.sleep(0)
+        raise ValueError("no such host")
+
+    stage, run = Stage(), Run(broken)
+    stage.add(run)
+    (error,) = await stage.all_ended(run)
+    first, *frames = error_text(error).splitlines()
+    assert first == "ValueError: no such host"
+    assert [frame.rpartition(" ")[2] for frame in frames] == ["broken"]

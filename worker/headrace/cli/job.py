@@ -26,7 +26,7 @@ from headrace.cli.output import (
 from headrace.cli.topology import QueueArgument
 from headrace.dead_letters import server_now
 from headrace.envelope import decode_result
-from headrace.errors import ResultNotKept, RetentionOff
+from headrace.errors import ResultNotKept
 from headrace.finished import Finished, finished_jobs
 from headrace.ids import decode_id
 from headrace.inquiry import Inquiry, JobDescription
@@ -143,7 +143,11 @@ def list_jobs(
     async def act(store: Store) -> tuple[int, list[Finished]]:
         topology = await Inquiry(store, queue).topology()
         if not topology.settings.keeps_finished:
-            raise RetentionOff(queue)
+            fail(
+                f"queue {queue!r} keeps no finished jobs, so there are none to list; set spec.retention of its Queue "
+                "(or QueueSettings.retention), `{}` for the defaults; live jobs: give --state "
+                f"{', '.join(_LIVE)}"
+            )
         found: list[Finished] = []
         async with aclosing(finished_jobs(store, queue, newest_first=not oldest_first)) as jobs:
             async for each in jobs:
@@ -268,7 +272,9 @@ def describe(
     rows: list[tuple[object, ...]] = [
         (name.upper(), _line(value))
         for name, value in data.items()
-        if name not in ("history", "progress") and value not in (None, "", {})
+        if name not in ("history", "progress")
+        and value not in (None, "", {})
+        and not (name.endswith("_is_hex") and not value)
     ]
     if job is not None and job.progress is not None:
         value, note, at = job.progress

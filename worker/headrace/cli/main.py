@@ -33,6 +33,13 @@ class _Group(TyperGroup):
         except SystemExit as ending:
             raise SystemExit(_exit_code(ending)) from None
 
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:  # of the command, whose arguments are read here
+            error.message = error.message.removeprefix("Value error, ")
+            raise
+
 
 def _exit_code(ending: SystemExit) -> int:
     cause = ending.__context__

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from headrace.cli.output import (
@@ -152,4 +153,21 @@ def describe_queue(
 
 
 def _line(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else str(value)
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    if isinstance(value, dict):
+        return ", ".join(f"{name}={_value(each)}" for name, each in _flat(value))
+    return str(value)
+
+
+def _value(value: object) -> str:
+    return json.dumps(value) if isinstance(value, bool | list) or value is None else str(value)
+
+
+def _flat(values: dict[str, Any]) -> Iterator[tuple[str, object]]:
+    """Yield the values of nested mappings under dotted names."""
+    for name, value in values.items():
+        if isinstance(value, dict):
+            yield from ((f"{name}.{inner}", each) for inner, each in _flat(value))
+        else:
+            yield name, value

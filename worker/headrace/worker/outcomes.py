@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 from dataclasses import dataclass
+from pathlib import Path
 from traceback import StackSummary, walk_tb
 from types import TracebackType
 
@@ -17,6 +18,7 @@ from headrace.worker.metrics import Outcome
 MAX_ERROR_CHARS = 2000
 MAX_PROBLEM_CHARS = 500
 FRAMES = 3
+_OURS = f"{Path(__file__).parents[1]}{os.sep}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,5 +122,9 @@ def error_text(error: BaseException) -> str:
 
 def _frames(traceback: TracebackType | None) -> str:
     # The source is not looked up: an error must stay cheap when ten thousand jobs fail at once.
-    found = StackSummary.extract(walk_tb(traceback), limit=-FRAMES, lookup_lines=False)
+    begin = traceback
+    while begin is not None and begin.tb_frame.f_code.co_filename.startswith(_OURS):
+        begin = begin.tb_next
+    # Ours are what called the handler, and tell its author nothing; an error all of ours keeps them.
+    found = StackSummary.extract(walk_tb(begin or traceback), limit=-FRAMES, lookup_lines=False)
     return "".join(f"\n  {os.path.basename(frame.filename)}:{frame.lineno} in {frame.name}" for frame in found)[:500]
