@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -54,6 +55,30 @@ def test_Retry_sets_the_delay_and_keeps_the_limit() -> None:
     assert decided(Retry(after=timedelta(minutes=1))) == Failed(60_000, "the handler asked for a retry", "failed")
     assert decided(Retry()) == Failed(100, "the handler asked for a retry", "failed")
     assert decided(Retry(after=7), attempt=2) == Failed(None, "the handler asked for a retry", "failed")
+
+
+@pytest.mark.parametrize("kind", [Dead, Retry, ValueError])
+def test_an_error_that_cannot_say_what_it_is_counts_all_the_same(kind: type[Exception]) -> None:
+    class Speechless(kind):  # type: ignore[misc, valid-type]
+        def __str__(self) -> str:
+            raise SystemExit(1)
+
+    decision = decided(Speechless("x") if kind is Dead else Speechless())
+    assert isinstance(decision, Failed)
+    assert decision.outcome == ("dead" if kind is Dead else "retried")
+    assert "(the error has no readable message)" in decision.error
+
+
+@pytest.mark.parametrize("wrong", [SystemExit(1), asyncio.CancelledError(), MemoryError()])
+def test_whatever_a_retry_function_raises_its_policy_decides(wrong: BaseException) -> None:
+    def function(failed_runs: int, error: BaseException) -> float:
+        raise wrong
+
+    decision = by_function(function, ValueError("x"))
+    assert (decision.delay_ms, decision.status) == (100, "failed")
+    assert f"the retry function failed: {type(wrong).__name__}" in decision.error
+    late = after_timeout(JOB, RetryBy(function, POLICY), 50, middle)
+    assert (late.delay_ms, late.status) == (100, "timed out")
 
 
 def by_function(function: RetryFunction, error: BaseException, **changes: Any) -> Failed:

@@ -56,6 +56,30 @@ async def test_one_timer_serves_all_deadlines_in_their_order() -> None:
     assert deadlines.next == float("inf")
 
 
+async def test_a_time_out_that_cannot_be_taken_in_is_not_the_end_of_the_others(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    loop = asyncio.get_running_loop()
+    running = [Run(loop.time() - 1), Run(loop.time() - 1), Run(loop.time() + 0.02)]
+    fired: list[Run] = []
+    last = asyncio.Event()
+
+    def expired(execution: Execution, now: float) -> None:
+        run = cast(Run, execution)
+        run.check_at = float("inf")
+        fired.append(run)
+        if run is running[2]:
+            last.set()
+        raise SystemExit("a defect")
+
+    deadlines = Deadlines(cast(list[Execution], running), expired, loop.time)
+    deadlines.arm(loop.time())
+    await asyncio.wait_for(last.wait(), 10)
+    await asyncio.sleep(0)
+    assert fired == running
+    assert caplog.text.count("a time-out could not be taken in") == 3
+
+
 def test_QF7_backoff_grows_with_jitter_to_a_bound() -> None:
     highest = Backoff(lambda low, high: high)
     delays = [highest.next() for _ in range(12)]

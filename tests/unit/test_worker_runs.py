@@ -187,6 +187,37 @@ async def test_whatever_a_run_raises_is_its_own_end_only(stage: Stage) -> None:
     assert unwanted not in stage.ended
 
 
+@pytest.mark.parametrize("waits", [False, True])
+@pytest.mark.parametrize("broken", ["_ended", "_told"])
+async def test_an_end_that_cannot_be_taken_in_keeps_no_other_run_from_beginning(
+    waits: bool, broken: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    taken_in, defects = getattr(Stage, broken), [SystemExit(3), ValueError("a defect")]
+
+    def defective(self: Stage, *told: Any) -> None:
+        taken_in(self, *told)
+        if defects:
+            raise defects.pop()
+
+    monkeypatch.setattr(Stage, broken, defective)
+    stage = Stage()
+
+    async def body() -> None:
+        stage.now += STEP_SECONDS / 2
+        if waits:
+            await asyncio.sleep(0)
+
+    runs = [Run(body) for _ in range(9)]
+    stage.add(*runs)
+    await stage.all_ended(*runs)
+    late = [Run(body) for _ in range(9)]
+    stage.now += SLOW_SECONDS
+    stage.add(*late)
+    await stage.all_ended(*late)
+    assert defects == []
+    assert caplog.text.count("a run, or its end, could not be taken in") == 2
+
+
 async def test_runs_that_compute_for_long_let_others_have_their_turn(stage: Stage) -> None:
     turns: list[int] = []
 

@@ -382,3 +382,42 @@ async def test_a_plain_function_that_returns_a_coroutine_is_told_what_is_wrong(s
     await put(producer, "wrapped", [None], max_retries=1)
     async with working(app, store) as running:
         await eventually(lambda: running.told.outcomes == {"retried": 1, "dead": 1})
+
+
+async def test_a_run_whose_end_cannot_be_decided_has_failed_and_holds_up_no_other(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Endless(Snooze):
+        def delay_ms(self, server_now: int) -> int:
+            raise SystemExit("a defect")
+
+    def after(failed_runs: int, error: BaseException) -> float:
+        raise SystemExit("another defect")
+
+    app, ran = App(), Counter[str]()
+
+    @app.handler("endless", retry=AT_ONCE)
+    async def endless(ctx: Context, payload: Any) -> None:
+        ran["endless"] += 1
+        raise Endless(timedelta(0))
+
+    @app.handler("by function", retry=after)
+    async def by_function(ctx: Context, payload: Any) -> None:
+        ran["by function"] += 1
+        raise ValueError("x")
+
+    @app.handler("job")
+    async def job(ctx: Context, payload: Any) -> None:
+        ran["job"] += 1
+
+    producer = await queue(store)
+    async with working(app, store, concurrency=8, retry=AT_ONCE) as running:
+        await put(producer, "endless", [None], max_retries=2)
+        await put(producer, "by function", [None], max_retries=2)
+        await put(producer, "job", range(50))
+        await eventually(lambda: running.told.outcomes == {"retried": 4, "dead": 2, "succeeded": 50})
+        await put(producer, "job", range(50))
+        await eventually(lambda: running.told.outcomes["succeeded"] == 100)
+        assert await dead_letters(store) == 2
+    assert ran == {"endless": 3, "by function": 3, "job": 100}
+    assert caplog.text.count("could not be decided; it counts as failed") == 3

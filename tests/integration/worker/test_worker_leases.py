@@ -220,6 +220,54 @@ async def test_QA4_code_that_hangs_past_its_timeout_is_given_up_and_the_job_runs
     assert elsewhere == [job_id]
 
 
+async def test_QA4_what_cannot_begin_behind_code_that_hangs_is_given_up_too_and_runs_elsewhere(store: Store) -> None:
+    app, elsewhere, ran = App(), list[str](), list[Any]()
+
+    @app.handler("job")
+    async def hangs(ctx: Context, payload: Any) -> None:
+        ran.append(payload)
+        ends = time.monotonic() + 30
+        while len(elsewhere) < 3 and time.monotonic() < ends:
+            time.sleep(0.01)
+
+    producer = await queue(store)
+    ids = await put(producer, "job", range(3), timeout=0.2)
+    with ThreadWorker(app, store, lease_ms=SHORT, timeout_grace_ms=200) as hung:
+        await eventually(lambda: ran)
+        assert await sizes(store) == {"leased": 3}
+        async with working(another(elsewhere), store, lease_ms=SHORT) as running:
+            await eventually(lambda: empty(store))
+            assert running.told.outcomes == {"succeeded": 3}
+        await eventually(lambda: hung.told.lost == 3)
+    assert sorted(elsewhere) == sorted(ids)
+    assert ran == [0]  # the others are asked for before they begin, and are not granted any more
+
+
+async def test_QB5_what_cannot_begin_behind_code_that_computes_within_its_time_keeps_its_lease(store: Store) -> None:
+    app, elsewhere, ran = App(), list[str](), list[Any]()
+
+    @app.handler("long", timeout=60)
+    async def long(ctx: Context, payload: Any) -> None:
+        ran.append(payload)
+        ends = time.monotonic() + 2.5  # longer than it takes until the loop is seen to be blocked
+        while time.monotonic() < ends:
+            time.sleep(0.01)
+
+    @app.handler("job", timeout=0.2)
+    async def job(ctx: Context, payload: Any) -> None:
+        ran.append(payload)
+
+    producer = await queue(store)
+    await put(producer, "long", [0])
+    await put(producer, "job", [1, 2])
+    with ThreadWorker(app, store, lease_ms=SHORT, timeout_grace_ms=200) as computing:
+        await eventually(lambda: ran)
+        async with working(another(elsewhere), store, lease_ms=SHORT):
+            await eventually(lambda: empty(store))
+        assert computing.told.lost == 0
+    assert (ran, elsewhere) == ([0, 1, 2], [])
+
+
 async def test_V14_the_batch_of_a_claim_whose_answer_is_lost_is_resumed(store: Store) -> None:
     app, runs = App(), list[Any]()
 
@@ -320,6 +368,29 @@ async def test_waiting_jobs_of_a_process_that_stood_still_are_checked_before_the
     await running.stop()
     assert sorted([*runs, *not_to_run]) == [0, 1, 2, 3]
     assert len(not_to_run) == 1
+
+
+async def test_runs_that_others_hold_up_for_longer_than_their_leases_are_checked_before_they_begin(
+    store: Store,
+) -> None:
+    app, runs = App(), list[Any]()
+
+    @app.handler("job")
+    async def job(ctx: Context, payload: Any) -> None:
+        runs.append(payload)
+        if len(runs) == 1:  # the others have their slots, and begin later
+            for execution in running.worker._executor.running:
+                execution.batch.held_until = 0.0
+            time.sleep(0.01)
+
+    producer = await queue(store)
+    await put(producer, "job", range(4))
+    counted = Faulty(store)
+    async with working(app, cast(Store, counted), concurrency=4, lease_ms=3_600_000) as running:
+        await eventually(lambda: running.told.outcomes == {"succeeded": 4})
+        assert counted.calls["renew"] == 3
+        assert running.told.lost == 0
+    assert sorted(runs) == [0, 1, 2, 3]
 
 
 async def test_a_run_that_times_out_after_its_lease_was_lost_is_not_recorded(store: Store) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from typing import Any
+
+import pytest
 
 from headrace import App, Context, Store
 from tests.integration.worker.support import eventually, put, queue, sizes, working
@@ -53,3 +56,23 @@ async def test_what_was_claimed_beyond_the_slots_does_not_wait_for_a_run_that_tu
         await eventually(lambda: first.told.outcomes["succeeded"] >= CONCURRENCY)
     assert await sizes(store) == {}
     assert ran == {"swift": 750, "slow": CONCURRENCY}
+
+
+@pytest.mark.parametrize(("concurrency", "seconds"), [(2, 0.001), (16, 0.0002)])
+async def test_P1_no_more_is_claimed_than_there_are_slots_for_while_runs_are_not_swift_enough(
+    store: Store, concurrency: int, seconds: float
+) -> None:
+    app, jobs = App(), 300
+
+    @app.handler("computes")
+    async def computes(ctx: Context, payload: int) -> None:
+        ends = time.perf_counter() + seconds
+        while time.perf_counter() < ends:
+            pass
+
+    producer = await queue(store)
+    await put(producer, "computes", range(jobs))
+    async with working(app, store, concurrency=concurrency) as worker:
+        await eventually(lambda: worker.told.outcomes["succeeded"] == jobs)
+    assert worker.told.outcomes == {"succeeded": jobs}  # nothing was claimed only to be handed back
+    assert max(worker.told.claims) <= concurrency

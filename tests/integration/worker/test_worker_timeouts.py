@@ -13,7 +13,7 @@ import pytest
 from headrace import App, Context, RetryPolicy, Store
 from headrace.lifecycle import configure
 from headrace.settings import QueueSettings
-from tests.integration.worker.support import QUEUE, eventually, only_job, put, queue, sizes, working
+from tests.integration.worker.support import QUEUE, Running, eventually, only_job, put, queue, sizes, working
 
 
 async def dead_letters(store: Store) -> int:
@@ -235,3 +235,40 @@ async def test_a_running_worker_follows_the_live_settings_of_its_queue(store: St
             return given[-1] == 5
 
         await eventually(new_value)
+
+
+async def test_J16_the_time_of_a_run_begins_with_its_code_not_while_others_hold_it_up(store: Store) -> None:
+    app, jobs = App(), 16
+
+    @app.handler("computes")
+    async def computes(ctx: Context, payload: Any) -> None:
+        time.sleep(0.1)
+
+    producer = await queue(store)
+    await put(producer, "computes", range(jobs), timeout=1, max_retries=0)
+    async with working(app, store, concurrency=jobs) as running:
+        await eventually(lambda: running.told.outcomes.total() == jobs)
+    assert running.told.outcomes == {"succeeded": jobs}
+
+
+async def test_J16_what_was_to_begin_when_the_worker_ends_at_once_is_handed_back_without_a_trace(store: Store) -> None:
+    app, ends, ran = App(), list[asyncio.Task[Any]](), 0
+
+    @app.handler("computes")
+    async def computes(ctx: Context, payload: Any) -> None:
+        nonlocal ran
+        ran += 1
+        if not ends:
+            ends.append(asyncio.create_task(running.stop(at_once=True)))
+        time.sleep(0.01)
+
+    producer = await queue(store)
+    await put(producer, "computes", range(200))
+    running = Running(app, store, concurrency=200)
+    await eventually(lambda: ends)
+    assert (await ends[0]).clean
+    assert ran < 200
+    assert running.told.outcomes["handed_back"]
+    assert running.told.outcomes.keys() == {"succeeded", "handed_back"}  # none is "interrupted"
+    assert await sizes(store) == {"ready": 200 - ran}
+    assert not running.worker._executor._sampled

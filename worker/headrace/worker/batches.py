@@ -59,6 +59,11 @@ class Group(Execution, BatchContext):
         """Whether the handler knows that it is no longer wanted; it may have asked any of its runs."""
         return super().was_told or any(member._was_told for member in self._members)
 
+    @property
+    def held_until(self) -> float:
+        """The earliest end of the leases of its jobs that are not lost."""
+        return min((each.batch.held_until for each in self._members if not each.lost), default=_NEVER)
+
     fencing_token = BatchContext.fencing_token
     _report = BatchContext._report
 
@@ -86,8 +91,7 @@ class Group(Execution, BatchContext):
             member.deadline = deadline
 
     def started(self) -> None:
-        """Take note that it runs."""
-        self.time_out_at(self.deadline)
+        """Take note that it has its slot."""
         for member in self._members:
             member.state = State.RUNNING
 

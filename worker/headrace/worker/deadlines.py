@@ -6,10 +6,13 @@ Nothing is kept per job: the running ones are looked through when the timer fire
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Iterable
 
 from headrace.worker.leases import Execution
+
+log = logging.getLogger("headrace.worker")
 
 RESOLUTION = 0.005
 _NEVER = float("inf")
@@ -50,7 +53,10 @@ class Deadlines:
         self.next = _NEVER
         now = self._clock()
         for execution in [each for each in self._running if each.check_at <= now]:
-            self._expired(execution, now)
+            try:
+                self._expired(execution, now)
+            except BaseException:  # one run must not be the end of all others' time-outs
+                log.exception("a time-out could not be taken in")
         earliest = min((each.check_at for each in self._running), default=_NEVER)
         if earliest < self.next:
             self.arm(earliest)

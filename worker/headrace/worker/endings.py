@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterable
 
+from headrace.context import log_fields
 from headrace.worker.failures import FailureLog
 from headrace.worker.leases import EndReason, Execution, State
-from headrace.worker.outcomes import INTERRUPTED, after_error, after_timeout
+from headrace.worker.outcomes import INTERRUPTED, NOT_STARTED, after_error, after_timeout, undecided
 from headrace.worker.policies import Policies
 from headrace.worker.settlements import Settlements
+
+log = logging.getLogger("headrace.worker")
 
 Item = tuple[Execution, BaseException | None]
 """A run of a single job and its error, None for a success."""
@@ -67,3 +71,27 @@ class Endings:
         for member in execution.members:
             if member.state == State.RUNNING and not member.lost:
                 self._settlements.end(member, INTERRUPTED)
+
+    def not_begun(self, execution: Execution) -> None:
+        """Hand a run back that has its slot and was told to end before its code began."""
+        for member in execution.members:
+            if member.state == State.RUNNING and not member.lost:
+                self._settlements.end(member, NOT_STARTED)
+        execution.state = State.ENDED
+
+    def undecided(self, execution: Execution, wrong: BaseException) -> None:
+        """Record a run as failed because ``wrong`` was raised while it was recorded what follows its end."""
+        job = execution.job
+        log.error(
+            "queue %s: what follows a run of job %s (%s) could not be decided; it counts as failed",
+            job.queue,
+            job.id,
+            job.type,
+            exc_info=wrong,
+            extra=log_fields(job),
+        )
+        for member in execution.members:
+            if member.state == State.RUNNING and not member.lost:
+                policy = self._policies.retry(member.job, member.handler)
+                self._settlements.end(member, undecided(wrong, member.job, policy))
+        execution.state = State.ENDED

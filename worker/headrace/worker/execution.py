@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,6 +16,7 @@ from headrace.worker.batches import Gathering, Group
 from headrace.worker.calls import Places, composed
 from headrace.worker.cancellation import cancel_all
 from headrace.worker.deadlines import Deadlines
+from headrace.worker.doubts import Doubts
 from headrace.worker.endings import Endings
 from headrace.worker.failures import FailureLog
 from headrace.worker.intake import Intake
@@ -29,8 +29,6 @@ from headrace.worker.processes import ProcessPool
 from headrace.worker.runs import Call, Runs
 from headrace.worker.settings import WorkerSettings
 from headrace.worker.settlements import Settlements
-
-log = logging.getLogger("headrace.worker")
 
 _NEVER = float("inf")
 # Looked up once: as attributes of their classes they cost more than the comparison.
@@ -61,23 +59,21 @@ class Executor:
         self._intake = Intake(policies, settlements)
         self._gathering: Gathering | None = None
         self._processes: ProcessPool | None = None
-        self._store = store
         self._slots = settings.concurrency
         self._grace = settings.timeout_grace_ms / 1000
         self._leases = leases
         self._settlements = settlements
-        self._reachability = reachability
-        self._metrics = metrics
         self._endings = Endings(policies, settlements, failures)
         self._threads = ThreadPoolExecutor(settings.concurrency, thread_name_prefix="headrace-handler")
         self._loop = asyncio.get_running_loop()
         self.running: dict[Execution, None] = {}
         self._waiting: deque[Execution] = deque()
-        self._checks: set[asyncio.Task[None]] = set()
+        self._doubts = Doubts(store, reachability, leases, metrics, self._granted, self._tell_to_end, self.notify_free)
+        self.lose = self._doubts.lose
+        """Called with jobs whose leases are gone."""
         self._deadlines = Deadlines(self.running, self._expired)
         self._stopping = False
         self._barred: set[str] = set()
-        self._in_doubt = 0
         self.on_taken: Callable[[Sequence[Execution]], None] | None = None
         """Called with the runs that a claim brought, before they start."""
         self.on_free: Callable[[], None] | None = None
@@ -106,13 +102,15 @@ class Executor:
     @property
     def occupied(self) -> int:
         """Slots and buffer places in use."""
-        return len(self.running) + len(self._waiting) + self._in_doubt
+        return len(self.running) + len(self._waiting) + self._doubts.jobs
 
     @property
     def room(self) -> int:
         """Jobs that may be claimed beyond the free slots: they will share these, or be done in no time."""
         if self._gathering is not None:
             return self._gathering.room(self._slots - self.occupied)
+        if self._runs.slow:
+            return 0  # else they would be handed back at once
         return max(0, self._runs.swift - self._slots - self._buffer)
 
     @property
@@ -142,22 +140,30 @@ class Executor:
         self._hand_back(ready[kept:], [])
         del ready[kept:]
         if in_doubt and ready:
-            self._check(ready)
+            self._doubts.check(ready)
         else:
-            self._place(ready, now)
+            self._place(ready)
 
-    def _place(self, executions: list[Execution], now: float) -> None:
+    def _place(self, executions: list[Execution]) -> None:
         """Start runs, or let them wait for a slot, or for others of their batch."""
         gathering = self._gathering
         for execution in executions:
             if gathering is not None and execution.handler.batch is not None:
                 gathering.add(execution)
             elif len(self.running) < self._slots:
-                self._start(execution, now)
+                self._start(execution)
             else:
                 self._waiting.append(execution)
         if self._runs.slow:
             self._hand_back_excess()
+
+    def _granted(self, batch: Batch, executions: list[Execution]) -> None:
+        """Start jobs that were in doubt and are not lost."""
+        if self._stopping or batch.ref.queue in self._barred:
+            for execution in executions:
+                self._settlements.end(execution, NOT_STARTED)
+        else:
+            self._place(executions)
 
     def _launch(self, executions: Sequence[Execution]) -> None:
         """Start a batch of those whose lease is held, or let it wait for a slot."""
@@ -172,53 +178,70 @@ class Executor:
             else:
                 held.append(execution)
         for each in doubtful.values():
-            self._check(each)
+            self._doubts.check(each)
         if not held:
             return
         group = Group(held)
         if len(self.running) < self._slots:
-            self._start(group, now)
+            self._start(group)
         else:
             self._waiting.append(group)
 
     # ---- running ----------------------------------------------------------------------------------------------------
 
-    def _start(self, execution: Execution, now: float) -> None:
+    def _start(self, execution: Execution) -> None:
+        """Give a run its slot. It begins after those that were started before, and so does its time: see `_call`."""
         execution.state = _RUNNING
-        execution.deadline = execution.check_at = deadline = now + execution.timeout_ms / 1000
         self.running[execution] = None
-        if deadline < self._deadlines.next:
-            self._deadlines.arm(deadline)
         if type(execution) is Group:
             execution.started()
-        if now >= self._sample_at:
-            self._sample_at = now + SAMPLE_SECONDS
-            self._sampled.add(execution)
         self._runs.add(execution)
 
     def _call(self, execution: Execution) -> Call | None:
-        """Return the coroutine of a run, None if it was told to end before it began."""
+        """Return the coroutine of a run that begins now, None if it was told to end, or its lease may have ended."""
         if execution not in self.running:
             return None
+        now = time.monotonic()
+        held_until = execution.held_until if type(execution) is Group else execution.batch.held_until
+        if held_until <= now:
+            self._take_back(execution)
+            return None
+        self._arm(execution, now)
+        if now >= self._sample_at:
+            self._sample_at = now + SAMPLE_SECONDS
+            self._sampled.add(execution)
         if type(execution) is Group:
             return cast(Call, execution.handler.call(execution, [run.job.payload for run in execution.runs]))
         return cast(Call, execution.handler.call(execution, execution.job.payload))
+
+    def _take_back(self, execution: Execution) -> None:
+        """Ask the store for the leases of a run that others have held up for too long, before it begins."""
+        for member in execution.members:
+            member.state = State.WAITING
+        if type(execution) is Group:
+            self._launch(execution.members)
+        else:
+            self._doubts.check([execution])
+        Executor._free(self, execution)  # by name: that is no end to be measured
 
     def _suspend(self, execution: Execution) -> None:
         execution.time_out_at(_NEVER)
 
     def _begin(self, execution: Execution) -> None:
-        deadline = time.monotonic() + execution.timeout_ms / 1000
+        self._arm(execution, time.monotonic())
+
+    def _arm(self, execution: Execution, now: float) -> None:
+        deadline = now + execution.timeout_ms / 1000
         execution.time_out_at(deadline)
         if deadline < self._deadlines.next:
             self._deadlines.arm(deadline)
 
     def _ended(self, execution: Execution, returned: Any, error: BaseException | None) -> None:
         """Record what a run returned or raised."""
-        if execution in self._sampled:
-            self._sampled.discard(execution)
-            self._time(execution)
         try:
+            if execution in self._sampled:
+                self._sampled.discard(execution)
+                self._time(execution)
             if type(execution) is Group:
                 self._batch_ended(execution, returned, error)
             elif error is not None:
@@ -230,6 +253,8 @@ class Executor:
                     self._settlements.succeeded(execution)
                 else:
                     self._endings.ended(execution, None, [(execution, None)])
+        except BaseException as wrong:  # SystemExit of a retry function too: the job is not to be lost by it
+            self._endings.undecided(execution, wrong)
         finally:
             self._free(execution)
 
@@ -262,11 +287,10 @@ class Executor:
                 continue
             if following.lost:
                 continue
-            now = time.monotonic()
-            if following.batch.held_until <= now:
-                self._check([following])
+            if following.batch.held_until <= time.monotonic():
+                self._doubts.check([following])
                 continue
-            self._start(following, now)
+            self._start(following)
         self.notify_free()
 
     def notify_free(self) -> None:
@@ -274,66 +298,6 @@ class Executor:
         if self.on_free is not None:
             notify, self.on_free = self.on_free, None
             notify()
-
-    # ---- leases that may be gone ------------------------------------------------------------------------------------
-
-    def _check(self, executions: list[Execution]) -> None:
-        """Start jobs whose lease may have ended before they could begin, if the store still grants it."""
-        self._in_doubt += len(executions)
-        task = self._loop.create_task(self._renew_then_start(executions))
-        self._checks.add(task)
-        task.add_done_callback(self._checks.discard)
-
-    async def _renew_then_start(self, executions: list[Execution]) -> None:
-        try:
-            batch = executions[0].batch
-            asked = time.monotonic()
-            try:
-                refused = await self._store.renew(batch.ref, [each.settled for each in executions], batch.lease_ms)
-            except Exception as error:
-                self._reachability.failed("checking leases", error)
-                self.lose(executions)  # not started, so nothing is lost but time: the lease ends by itself
-                return
-            batch.held_until = max(batch.held_until, asked + batch.lease_ms / 1000)
-        finally:
-            self._in_doubt -= len(executions)
-            self.notify_free()
-        self.lose([executions[index] for index in refused])
-        granted = [each for each in executions if not each.lost and each.state == State.WAITING]
-        if self._stopping or batch.ref.queue in self._barred:
-            for execution in granted:
-                self._settlements.end(execution, NOT_STARTED)
-        else:
-            self._place(granted, time.monotonic())
-
-    def lose(self, executions: list[Execution]) -> None:
-        """Take note that the leases of these jobs are gone: stop their handlers, drop their results, count them once.
-
-        Runs that have ended are left alone: the answer to their outcome decides.
-        """
-        lost: dict[str, list[Execution]] = {}
-        for execution in executions:
-            if execution.lost or execution.state not in (State.WAITING, State.RUNNING):
-                continue
-            execution.lost = True
-            execution.withdraw()
-            self._leases.drop(execution)
-            lost.setdefault(execution.job.queue, []).append(execution)
-            if execution.state == State.RUNNING:
-                whole = getattr(execution, "group", execution)
-                if all(member.lost for member in whole.members):
-                    whole.lost = True
-                    self._tell_to_end(whole, EndReason.LOST)
-        self.notify_free()
-        for queue, jobs in lost.items():
-            self._metrics.leases_lost(queue, len(jobs))
-            log.warning(
-                "queue %s: the leases of %d job(s) are lost, their handlers are told to stop (first: %s, type %s)",
-                queue,
-                len(jobs),
-                jobs[0].job.id,
-                jobs[0].job.type,
-            )
 
     # ---- time-outs --------------------------------------------------------------------------------------------------
 
@@ -361,9 +325,8 @@ class Executor:
         execution.withdraw()
         if execution.task is not None:
             execution.task.cancel()
-        else:  # its code has not begun, and will not
-            error = asyncio.CancelledError()
-            self._endings.ended(execution, error, [(member, error) for member in execution.members])
+        else:
+            self._endings.not_begun(execution)
             self._free(execution)
 
     # ---- the end ----------------------------------------------------------------------------------------------------
@@ -434,11 +397,11 @@ class Executor:
         return len(self.running)
 
     async def _all_ended(self) -> None:
-        while self.running or self._checks:
+        while self.running or self._doubts.checks:
             ended = self._loop.create_future()
             self.on_free = lambda ended=ended: None if ended.done() else ended.set_result(None)
             if not self.running:
-                await asyncio.wait(self._checks)
+                await asyncio.wait(self._doubts.checks)
                 continue
             await ended
 

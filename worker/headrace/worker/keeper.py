@@ -1,7 +1,8 @@
 """The lease keeper: renews leases from a thread of its own, so that a blocked event loop loses none.
 
 It also watches that loop: when it does not move, the handler that blocks it is named with its stack. It gives up only
-on runs that go on past their time-out plus grace: their leases end, and another worker takes the jobs.
+on runs that go on past their time-out plus grace, and on those that such a run keeps from beginning for so long: their
+leases end, and another worker takes the jobs.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ JOIN_SECONDS = 5.0
 REPORT_SECONDS = 1.0
 """What the runs of one claim report is stored at most this often."""
 _LONGEST_SLEEP = 0.5
+_NEVER = float("inf")
 
 
 class Keeper:
@@ -160,11 +162,14 @@ class Keeper:
         now = time.monotonic()
         renewed = [batch for batch in batches if now >= batch.renew_at]
         by_lease: dict[int, list[Execution]] = {}
+        in_vain: set[Batch] = set()
+        stalled = self._stalled_seconds(now)
         for batch in batches:
             wanted = open_executions(batch) if now >= batch.renew_at else list(batch.reported)
-            by_lease.setdefault(batch.lease_ms, []).extend(
-                execution for execution in wanted if not self._hung(execution, now)
-            )
+            kept = [execution for execution in wanted if not self._given_up(execution, now, stalled)]
+            by_lease.setdefault(batch.lease_ms, []).extend(kept)
+            if any(_unbegun(execution) for execution in set(wanted).difference(kept)):
+                in_vain.add(batch)
             batch.report_at = now + REPORT_SECONDS
         for lease_ms, executions in by_lease.items():
             reporting = any(execution in execution.batch.reported for execution in executions)
@@ -172,7 +177,8 @@ class Keeper:
             for start in range(0, len(executions), most):
                 await self._renew_some(ref, executions[start : start + most], lease_ms)
         for batch in renewed:
-            batch.held_until = max(batch.held_until, now + batch.lease_ms / 1000)
+            if batch not in in_vain:  # else these ask for their leases before they begin
+                batch.held_until = max(batch.held_until, now + batch.lease_ms / 1000)
             batch.renew_at = now + self._heartbeat_for(batch.lease_ms) / 1000
 
     async def _renew_some(self, ref: PartitionRef, executions: list[Execution], lease_ms: int) -> None:
@@ -185,8 +191,25 @@ class Keeper:
             lost = [executions[index] for index in refused]
             self._handlers_loop.call_soon_threadsafe(self._lose, lost)
 
+    def _given_up(self, execution: Execution, now: float, stalled: float) -> bool:
+        if _unbegun(execution):
+            return execution.lost or stalled > execution.timeout_ms / 1000 + self._grace
+        return self._hung(execution, now)
+
     def _hung(self, execution: Execution, now: float) -> bool:
         return execution.lost or (execution.state == State.RUNNING and now > execution.given_up_at(self._grace))
+
+    def _stalled_seconds(self, now: float) -> float:
+        """Return for how long nothing could begin, 0 if what blocks the loop may be a run whose lease is renewed."""
+        blocked = self.blocked_seconds()
+        if blocked < BLOCKED_SECONDS:
+            return 0.0
+        for batch in self._leases.batches():
+            for each in open_executions(batch):
+                in_loop = each.state == State.RUNNING and not each.handler.in_thread and not _unbegun(each)
+                if in_loop and not self._hung(each, now):
+                    return 0.0
+        return blocked
 
     # ---- the watch over the handlers' loop --------------------------------------------------------------------------
 
@@ -219,8 +242,8 @@ class Keeper:
     def holds_leases(self) -> bool:
         """Whether there is a run whose lease is still renewed."""
         now = time.monotonic()
-        batches = self._leases.batches()
-        return any(not self._hung(each, now) for batch in batches for each in open_executions(batch))
+        stalled, batches = self._stalled_seconds(now), self._leases.batches()
+        return any(not self._given_up(each, now, stalled) for batch in batches for each in open_executions(batch))
 
     def _culprit(self, frame: FrameType | None) -> str:
         while frame is not None:
@@ -228,6 +251,11 @@ class Keeper:
                 return f"the handler of {type!r}"
             frame = frame.f_back
         return "something outside the handlers"
+
+
+def _unbegun(execution: Execution) -> bool:
+    """Whether nothing of its handler has run, which nothing but the event loop can begin."""
+    return execution.state <= State.RUNNING and execution.deadline == _NEVER and execution.task is None
 
 
 def _code_of(handler: Handler) -> CodeType | None:

@@ -66,13 +66,13 @@ def after_error(
     if isinstance(error, Snooze):
         return HandedBack(error.delay_ms(server_now), "snoozed", "snoozed")
     if isinstance(error, Dead | InvalidPayload):
-        return Failed(None, str(error)[:MAX_ERROR_CHARS], "dead")
+        return Failed(None, _message(error)[:MAX_ERROR_CHARS], "dead")
     decision, problem = _decided(error, job, retry, uniform)
     delay_ms = decision.delay_ms
     if isinstance(error, Retry):
         if delay_ms is not None and error.after_ms is not None:
             delay_ms = error.after_ms
-        return Failed(delay_ms, _with(str(error), problem), "failed")
+        return Failed(delay_ms, _with(_message(error), problem), "failed")
     return Failed(delay_ms, _with(error_text(error), problem), "failed")
 
 
@@ -85,7 +85,7 @@ def _decided(
         return decide(retry, failed_runs, max_retries=job.max_retries, uniform=uniform), ""
     try:
         return decide_by(retry.function, failed_runs, error, max_retries=job.max_retries), ""
-    except Exception as wrong:
+    except BaseException as wrong:  # SystemExit too: it is asked where nobody may be ended by it
         problem = f"\n(the retry function failed: {error_text(wrong)[:MAX_PROBLEM_CHARS]})"
     return decide(retry.policy, failed_runs, max_retries=job.max_retries, uniform=uniform), problem
 
@@ -101,6 +101,14 @@ def after_timeout(job: Job, retry: RetryPolicy | RetryBy, timeout_ms: int, unifo
     return Failed(decision.delay_ms, _with(text, problem), "timed out")
 
 
+def undecided(wrong: BaseException, job: Job, retry: RetryPolicy | RetryBy) -> Failed:
+    """Decide what follows a run if ``wrong`` was raised when that should have been decided: it has failed."""
+    policy = retry if isinstance(retry, RetryPolicy) else retry.policy
+    decision = decide(policy, job.attempt + 1, max_retries=job.max_retries)
+    text = f"what follows the run could not be decided: {error_text(wrong)}"
+    return Failed(decision.delay_ms, text[:MAX_ERROR_CHARS], "failed")
+
+
 def undecodable(error: Exception) -> Failed:
     """Return the end of a job whose record cannot be read: no run of it can ever succeed."""
     return Failed(None, f"the stored record cannot be read: {error_text(error)}"[:MAX_ERROR_CHARS], "dead")
@@ -111,13 +119,17 @@ def error_text(error: BaseException) -> str:
     if isinstance(error, ProcessDied | RaisedInProcess):
         return str(error)[:MAX_ERROR_CHARS]  # that is all of it; the frames here are ours
     kind = type(error).__name__
-    try:
-        message = str(error)
-    except Exception:
-        message = "(the error has no readable message)"
+    message = _message(error)
     frames = _frames(error.__traceback__)
     head = f"{kind}: {message}" if message else kind
     return head[: MAX_ERROR_CHARS - len(frames)] + frames
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return str(error)
+    except BaseException:  # whatever an error does to tell what it is
+        return "(the error has no readable message)"
 
 
 def _frames(traceback: TracebackType | None) -> str:

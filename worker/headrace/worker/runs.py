@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from time import monotonic
@@ -20,6 +21,8 @@ from typing import Any
 
 from headrace.context import enter
 from headrace.worker.leases import Execution
+
+log = logging.getLogger("headrace.worker")
 
 STEP_SECONDS = 0.005
 """Runs that do not wait go on for so long before anything else in the event loop gets its turn."""
@@ -78,33 +81,45 @@ class Runs:
         assert task is not None  # noqa: S101 - a coroutine that only tasks run
         clock = self._clock
         began, done = clock(), 0
-        while executions:
-            execution = executions.popleft()
-            context = self._context.copy()
-            try:
-                waiting, result = context.run(self._first_step, execution)
-            except BaseException as error:  # SystemExit and KeyboardInterrupt too: a handler must not end the worker
-                self._ended(execution, None, error)
-            else:
-                if waiting is not None:
-                    execution.task = task
-                    if executions is self._next:
-                        self._leave_to_others()
-                    try:
-                        result = await _other_steps(waiting, result, context)
-                    except BaseException as error:
-                        self._ended(execution, None, error)
-                    else:
-                        self._ended(execution, result, None)
-                    return
-                if result is not _NOT_BEGUN:
-                    self._ended(execution, result, None)
-            done += 1
-            # A run that cancelled its own task must not be the end of the next one.
-            if clock() - began > STEP_SECONDS or task.cancelling():
-                break
-        if executions is self._next:
-            self._pause(clock(), began, done)
+        for_all = executions is self._next
+        try:
+            while executions:
+                execution = executions.popleft()
+                context = self._context.copy()
+                try:
+                    waiting, result = context.run(self._first_step, execution)
+                except (
+                    BaseException
+                ) as error:  # SystemExit and KeyboardInterrupt too: a handler must not end the worker
+                    self._tell(self._ended, execution, None, error)
+                else:
+                    if waiting is not None:
+                        execution.task = task
+                        if for_all:
+                            for_all = False
+                            self._leave_to_others()
+                        try:
+                            result = await _other_steps(waiting, result, context)
+                        except BaseException as error:
+                            self._tell(self._ended, execution, None, error)
+                        else:
+                            self._tell(self._ended, execution, result, None)
+                        return
+                    if result is not _NOT_BEGUN:
+                        self._tell(self._ended, execution, result, None)
+                done += 1
+                # A run that cancelled its own task must not be the end of the next one.
+                if clock() - began > STEP_SECONDS or task.cancelling():
+                    break
+        finally:
+            if for_all:
+                self._pause(clock(), began, done)
+
+    def _tell(self, whom: Callable[..., None], *what: Any) -> None:
+        try:
+            whom(*what)
+        except BaseException:  # the runs behind this one are still to begin
+            log.exception("a run, or its end, could not be taken in")
 
     def _first_step(self, execution: Execution) -> tuple[Call | None, Any]:
         """Return a run's coroutine and what it waits for, or None and what it returned."""
@@ -121,7 +136,7 @@ class Runs:
         """Give each run that has not begun a task of its own: this one waits."""
         self._slow_until = self._clock() + SLOW_SECONDS
         self.swift = 0
-        self._slowed()
+        self._tell(self._slowed)
         while self._next:
             self._begin(deque((self._next.popleft(),)))
         self._served = False
@@ -130,7 +145,7 @@ class Runs:
         if now >= self._slow_until:
             self.swift = min(SWIFT_JOBS, int(STEP_SECONDS * done / max(now - began, 1e-6)))
         if self._next and self.slow:
-            self._slowed()
+            self._tell(self._slowed)
         self._served = bool(self._next)
         if self._served:
             self._begin(self._next)
