@@ -18,7 +18,7 @@ PACKAGES = {"headrace_operator", "headrace_operator_"}
 
 def shown() -> set[str]:
     metrics = PrometheusMetrics()
-    metrics.started(lambda: Readings(slots=2, busy=1, cycle_age=0.0, clock_ahead=0.1))
+    metrics.started(lambda: Readings(slots=2, busy=1, cycle_age=0.0, clock_ahead=0.1, memory_ratio=0.5))
     families = [*metrics.collect(), *OperatorMetrics().collect()]
     return {family.name + ("_total" if family.type == "counter" else "") for family in families}
 
