@@ -58,5 +58,6 @@ class Installation:
         async with redis.Redis.from_url(setting.redis_url) as connection:
             async for key in connection.scan_iter(match=f"{{headrace:{setting.queue}[:}}]*", count=1000):
                 await connection.unlink(key)
+            await connection.zrem("{headrace}:queues", setting.queue)
             if self._installed and self._marker is None:
                 await connection.unlink("{headrace}:marker", "{headrace}:wakes")
