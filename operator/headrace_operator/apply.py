@@ -101,7 +101,7 @@ class Applier:
             if isinstance(step, steps.Scale):
                 found = ScaledDeployment.of(step.found)
                 await self._replicas.declare(queue.namespace, found, step.replicas, store, queue.queue_name)
-                self._recent.workers_changed(QueueKey(queue.namespace, queue.name), None)
+                self._recent.workers_scaled(QueueKey(queue.namespace, queue.name))
                 return
             await self._change_objects(step, queue, memory)
         except OVERTAKEN as error:

@@ -57,6 +57,8 @@ class Recent:
         self._versions: dict[QueueKey, dict[str, Kept]] = {}
         self._unlisted: set[QueueKey] = set()
         self._scalers: dict[QueueKey, Packed] = {}
+        self._told: dict[QueueKey, tuple[int, bool]] = {}
+        """Of worker Deployments: the resourceVersion that the watch told last, and whether there is one since then."""
         self._ended: dict[str, int] = {}
         """By uid: the resourceVersion at which an object went, so that an older answer does not bring it back."""
         self.complete = False
@@ -114,11 +116,12 @@ class Recent:
     def keep_queue(self, body: Body) -> bool:
         """Take in a Queue; returns whether it is another version than was known."""
         metadata = body["metadata"]
-        key, version = QueueKey(metadata["namespace"], metadata["name"]), _number(metadata)
+        key, version = QueueKey(metadata["namespace"], metadata["name"]), resource_version(metadata)
         before = self._queues.get(key)
         if self._is_old(metadata["uid"], version, before):
             return False
-        if before is not None and (before.uid, before.version) == (metadata["uid"], version):
+        same = before is not None and (before.uid, before.version) == (metadata["uid"], version)
+        if before is not None and before.value is not None and same:
             self._queues[key] = before._replace(until=self._until())
             return False
         packed = Packed(_thin(body))
@@ -132,7 +135,7 @@ class Recent:
 
     def keep_version(self, key: QueueKey, body: Body) -> None:
         """Take in a QueueVersion of a Queue."""
-        metadata, version = body["metadata"], _number(body["metadata"])
+        metadata, version = body["metadata"], resource_version(body["metadata"])
         before = self._versions.get(key, {}).get(metadata["uid"])
         if self._is_old(metadata["uid"], version, before):
             return
@@ -152,23 +155,39 @@ class Recent:
         self._unlisted.discard(key)
 
     def keep_workers(self, key: QueueKey, body: Body | None) -> None:
-        """Take in the worker Deployment as it was read or written; None: there was none."""
+        """Take in the worker Deployment as it was read or written; None: there was none.
+
+        An answer that was under way while the watch told something newer is not kept: nothing would ever correct it.
+        """
+        told, there = self._told.get(key, (0, False))
         if body is None:
-            self._workers[key] = Kept(None, "", 0, self._until())
+            if there:
+                self._workers.pop(key, None)
+            else:
+                self._workers[key] = Kept(None, "", 0, self._until())
             return
-        version, before = _number(body["metadata"]), self._workers.get(key)
-        if not self._is_old(body["metadata"]["uid"], version, before):
+        version, before = resource_version(body["metadata"]), self._workers.get(key)
+        if version < told:
+            self._workers.pop(key, None)
+        elif not self._is_old(body["metadata"]["uid"], version, before):
             self._workers[key] = Kept(Packed(body), body["metadata"]["uid"], version, self._until())
 
-    def workers_changed(self, key: QueueKey, version: str | None) -> None:
-        """Say that the worker Deployment has that resourceVersion now (None: it is gone)."""
+    def workers_changed(self, key: QueueKey, version: int, *, there: bool) -> None:
+        """Say what the watch told: the worker Deployment is as of that resourceVersion, or is gone since then."""
+        if len(self._told) >= _REMEMBERED:
+            self._told.clear()
+        self._told[key] = (version, there)
         kept = self._workers.get(key)
         if kept is None:
             return
-        if version is not None and kept.version == int(version if version.isdecimal() else 0):
+        if there and kept.value is not None and kept.version == version:
             self._workers[key] = kept._replace(until=self._until())
-        else:
+        elif kept.version <= version:
             del self._workers[key]
+
+    def workers_scaled(self, key: QueueKey) -> None:
+        """Read the worker Deployment again: its replicas were written."""
+        self._workers.pop(key, None)
 
     def keep_companions(self, key: QueueKey, found: Mapping[str, Body]) -> None:
         """Take in what is made beside the workers, as it was read: by kind, those that are there."""
@@ -205,7 +224,8 @@ class Recent:
 
     def mistrust(self, key: QueueKey) -> None:
         """Read everything of a Queue again: something was not as it was known."""
-        self._queues.pop(key, None)
+        if (kept := self._queues.get(key)) is not None:
+            self._queues[key] = kept._replace(value=None)  # its number stays, so that nothing older is believed
         self.workers_written(key)
         self._unlisted.add(key)
 
@@ -224,7 +244,7 @@ def _thin(body: Body) -> dict[str, Any]:
     return {"metadata": metadata} | {part: body[part] for part in ("spec", "status") if part in body}
 
 
-def _number(metadata: Body) -> int:
-    """Return the resourceVersion as a number: those of one kind of object can be compared."""
+def resource_version(metadata: Body) -> int:
+    """Return the resourceVersion as a number: those of one kind of object, and of its lists, can be compared."""
     text = str(metadata["resourceVersion"])
     return int(text) if text.isdecimal() else 0

@@ -125,7 +125,7 @@ class Duties:
         recorder = Recorder(kube, clock, self._metrics)
 
         def scaled(key: QueueKey, delay: float) -> None:
-            recent.workers_changed(key, None)
+            recent.workers_scaled(key)
             dispatcher.add(key, delay)
 
         scaler = Scaler(Replicas(kube), recorder, clock=clock, now=utc_now)
@@ -157,8 +157,8 @@ class Duties:
             metrics=self._metrics,
         )
 
-        def workers_changed(key: QueueKey, version: str | None) -> None:
-            recent.workers_changed(key, version)
+        def workers_changed(key: QueueKey, version: int, there: bool) -> None:
+            recent.workers_changed(key, version, there=there)
             dispatcher.add(key, SETTLE_SECONDS)
 
         workers = WorkersWatch(load_configuration, workers_changed, settings.watch_namespaces)

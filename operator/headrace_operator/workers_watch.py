@@ -17,6 +17,7 @@ import urllib3
 
 from headrace_operator.api.names import MANAGED_BY_LABEL, OPERATOR, QUEUE_LABEL, QueueKey, workers_name
 from headrace_operator.kube import authorization, deployments
+from headrace_operator.recent import resource_version
 
 METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
@@ -28,8 +29,8 @@ RETRY_SECONDS = 5.0
 log = logging.getLogger("headrace.operator.watch")
 
 
-Notify = Callable[[QueueKey, str | None], None]
-"""Takes a Queue whose worker Deployment has now that resourceVersion (None: it is gone)."""
+Notify = Callable[[QueueKey, int, bool], None]
+"""Takes a Queue, and the resourceVersion as of which its worker Deployment is there, or is not (False)."""
 
 
 class WorkersWatch:
@@ -51,8 +52,8 @@ class WorkersWatch:
         """Watch until cancelled."""
         loop = asyncio.get_running_loop()
 
-        def notify(key: QueueKey, version: str | None) -> None:
-            loop.call_soon_threadsafe(self._changed, key, version)
+        def notify(key: QueueKey, version: int, there: bool) -> None:
+            loop.call_soon_threadsafe(self._changed, key, version, there)
 
         threads = [
             threading.Thread(target=self._keep_watching, args=(namespace, notify), daemon=True)
@@ -70,7 +71,7 @@ class WorkersWatch:
                     connection.shutdown(socket.SHUT_RDWR)
 
     def _keep_watching(self, namespace: str | None, notify: Notify) -> None:
-        known: dict[QueueKey, str] = {}
+        known: dict[QueueKey, int] = {}
         while not self._stopped.is_set():
             try:
                 self._watch_once(namespace, known, notify)
@@ -79,7 +80,7 @@ class WorkersWatch:
                     log.warning("the watch of worker Deployments ended: %s", type(error).__name__)
             self._stopped.wait(RETRY_SECONDS)
 
-    def _watch_once(self, namespace: str | None, known: dict[QueueKey, str], notify: Notify) -> None:
+    def _watch_once(self, namespace: str | None, known: dict[QueueKey, int], notify: Notify) -> None:
         client = kubernetes.client.ApiClient(self._configure())
         headers = {"User-Agent": OPERATOR, "Accept": METADATA_LIST} | authorization(client.configuration)
         path = deployments(namespace)
@@ -90,7 +91,7 @@ class WorkersWatch:
         if listed.status != 200:
             raise OSError(f"list: {listed.status}")
         found = json.loads(listed.data)
-        self._compare(found["items"], known, notify)
+        self._compare(found, known, notify)
         version = found["metadata"]["resourceVersion"]
         query |= {
             "watch": "true",
@@ -111,7 +112,7 @@ class WorkersWatch:
             stream.close()
             pool.clear()
 
-    def _read(self, stream: urllib3.BaseHTTPResponse, known: dict[QueueKey, str], notify: Notify) -> None:
+    def _read(self, stream: urllib3.BaseHTTPResponse, known: dict[QueueKey, int], notify: Notify) -> None:
         if stream.status != 200:
             raise OSError(f"watch: {stream.status}")
         pending = b""
@@ -124,24 +125,25 @@ class WorkersWatch:
                 metadata = event["object"]["metadata"]
                 if event["type"] == "BOOKMARK" or (key := _key(metadata)) is None:
                     continue
-                if event["type"] == "DELETED":
-                    known.pop(key, None)
-                    notify(key, None)
+                version, there = resource_version(metadata), event["type"] != "DELETED"
+                if there:
+                    known[key] = version
                 else:
-                    known[key] = metadata["resourceVersion"]
-                    notify(key, known[key])
+                    known.pop(key, None)
+                notify(key, version, there)
 
     @staticmethod
-    def _compare(items: Iterable[dict[str, Any]], known: dict[QueueKey, str], notify: Notify) -> None:
+    def _compare(listed: dict[str, Any], known: dict[QueueKey, int], notify: Notify) -> None:
         """Tell what has changed while no stream was open."""
-        found = {key: item["metadata"]["resourceVersion"] for item in items if (key := _key(item["metadata"]))}
+        items = (item["metadata"] for item in listed["items"])
+        found = {key: resource_version(metadata) for metadata in items if (key := _key(metadata))}
         for key in known.keys() - found.keys():
             del known[key]
-            notify(key, None)
+            notify(key, resource_version(listed["metadata"]), False)
         for key, version in found.items():
             if known.get(key) != version:
                 known[key] = version
-                notify(key, version)
+                notify(key, version, True)
 
 
 def _key(metadata: dict[str, Any]) -> QueueKey | None:

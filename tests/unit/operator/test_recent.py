@@ -119,20 +119,52 @@ def replicas(recent: Recent) -> int | None:
 def test_a_deployment_is_read_again_when_its_watch_shows_another_version(recent: Recent, time: Time) -> None:
     recent.keep_workers(KEY, None)
     assert recent.workers(KEY) is not None
-    recent.workers_changed(KEY, "3")
+    recent.workers_changed(KEY, 3, there=True)
     assert recent.workers(KEY) is None
     recent.keep_workers(KEY, workers(5, 2))
     recent.keep_workers(KEY, workers(4, 1))
     assert replicas(recent) == 2
     time.now += KEPT_SECONDS - 1
-    recent.workers_changed(KEY, "5")
+    recent.workers_changed(KEY, 5, there=True)
     time.now += 2
     assert replicas(recent) == 2, "the watch has said that it is still so"
-    recent.workers_changed(KEY, "6")
+    recent.workers_changed(KEY, 6, there=True)
     assert recent.workers(KEY) is None
     recent.keep_workers(KEY, workers(6, 3))
-    recent.workers_changed(KEY, None)
+    recent.workers_changed(KEY, 7, there=False)
     assert recent.workers(KEY) is None
+
+
+def test_an_answer_that_was_under_way_while_the_watch_told_something_newer_is_not_kept(recent: Recent) -> None:
+    recent.workers_changed(KEY, 8, there=True)
+    recent.keep_workers(KEY, workers(7, 1))
+    assert recent.workers(KEY) is None, "nothing would ever tell that it has two replicas by now"
+    recent.keep_workers(KEY, None)
+    assert recent.workers(KEY) is None, "it was made after it had been looked for"
+    recent.keep_workers(KEY, workers(8, 2))
+    assert replicas(recent) == 2
+    recent.keep_workers(KEY, workers(10, 4))
+    recent.workers_changed(KEY, 9, there=True)
+    assert replicas(recent) == 4, "the watch lags behind our own write"
+
+
+def test_a_deployment_that_has_gone_is_not_brought_back_by_an_answer_that_was_under_way(recent: Recent) -> None:
+    recent.workers_changed(KEY, 9, there=False)
+    recent.keep_workers(KEY, workers(8))
+    assert recent.workers(KEY) is None
+    recent.keep_workers(KEY, None)
+    assert recent.workers(KEY) is not None
+    recent.keep_workers(KEY, workers(11, 3))
+    assert replicas(recent) == 3, "another one was made"
+
+
+def test_nothing_older_is_believed_of_a_queue_that_is_mistrusted(recent: Recent) -> None:
+    recent.keep_queue(queue(9, 8))
+    recent.mistrust(KEY)
+    recent.keep_queue(queue(8, 4))
+    assert partitions(recent) is None
+    recent.keep_queue(queue(9, 8))
+    assert partitions(recent) == 8
 
 
 def test_a_packed_object_is_unpacked_as_it_was() -> None:

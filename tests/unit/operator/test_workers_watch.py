@@ -22,7 +22,7 @@ async def test_an_error_that_nobody_foresaw_does_not_end_the_watch(
         tries += 1
         raise AttributeError("not what the library promises")
 
-    running = asyncio.create_task(WorkersWatch(configure, lambda key, seconds: None).run())
+    running = asyncio.create_task(WorkersWatch(configure, lambda key, version, there: None).run())
     async with asyncio.timeout(10):
         while tries < 3:
             await asyncio.sleep(0.005)
