@@ -63,7 +63,7 @@ async def test_every_death_of_an_id_is_kept(store: Store) -> None:
     assert await sizes(store) == {"dead": 30}
 
 
-async def test_J18_three_retries_are_four_runs(store: Store) -> None:
+async def test_J18_M10_three_retries_are_four_runs_in_every_store(store: Store) -> None:
     await created(store)
     await enqueue(store, "a")
     worker = Worker(store)

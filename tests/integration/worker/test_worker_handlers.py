@@ -54,7 +54,7 @@ async def test_async_and_plain_handlers_run_with_context_and_payload(store: Stor
     assert {kind: thread == here for kind, thread in threads} == {"async": True, "plain": False}
 
 
-async def test_J18_three_retries_are_four_runs_then_dead(store: Store) -> None:
+async def test_J18_M10_three_retries_are_four_runs_then_dead_in_every_store(store: Store) -> None:
     app, runs = App(), []
 
     @app.handler("fails", retry=AT_ONCE)
