@@ -1,6 +1,7 @@
 """A process that campaigns, and writes to a list in Redis as long as it leads. Started by test_processes.
 
-Its standard output tells each change, one word list a line. SIGTERM makes it resign, and end with exit code 0.
+Its standard output tells each change, one word list a line. SIGTERM makes it resign, and end with exit code 0. With
+``--asleep PID`` it has no thread, and SIGUSR1 puts the machine to sleep under it, as in the namespaces of that process.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import argparse
 import asyncio
 import signal
 import sys
+import time
 from collections.abc import Callable
 from functools import partial
 
@@ -23,6 +25,7 @@ from headrace.election.redis_fence import RedisFence, fence_key
 from headrace.election.thread import ElectorThread
 from headrace.redis.by_url import open_client
 from headrace.redis.scripts import fragment
+from tests.election.host_sleep import fall_asleep_and_wake
 
 WORK = f"""
 local FENCE, WORK = KEYS[1], KEYS[2]
@@ -35,6 +38,29 @@ return redis.call('RPUSH', WORK, ARGV[1] .. ' ' .. ARGV[4])
 
 def say(*words: object) -> None:
     print(*words, flush=True)
+
+
+class Alone:
+    """An elector on the loop of the application, as long as nothing there blocks."""
+
+    def __init__(self, elector: Elector) -> None:
+        self._elector = elector
+        self.fenced = elector.fenced
+
+    def start(self) -> None:
+        self._running = asyncio.create_task(self._elector.run())
+
+    async def stop(self) -> bool:
+        self._elector.stop()
+        await self._running
+        await self._elector.close()
+        return True
+
+    def sleep(self, pid: int, *_: object) -> None:
+        """Sleep; asked before and after, with nothing done between, does it lead?"""
+        leads, begun = self._elector.is_leader(), time.monotonic()
+        fall_asleep_and_wake(pid)
+        say("slept", leads, self._elector.is_leader(), int(time.monotonic() - begun))
 
 
 class Work:
@@ -72,6 +98,7 @@ async def main() -> int:
     parser = argparse.ArgumentParser()
     for option in ("redis", "tag", "name", "namespace", "lease", "mongo"):
         parser.add_argument(f"--{option}")
+    parser.add_argument("--asleep", type=int)
     chosen = parser.parse_args()
     work, loop = Work(chosen.redis, chosen.tag, chosen.name), asyncio.get_running_loop()
 
@@ -87,7 +114,10 @@ async def main() -> int:
         fence = RedisFence(connect(), chosen.tag)
         return Elector(locks, fence, work, FAST, application=loop)
 
-    elector = ElectorThread(build)
+    elector: Alone | ElectorThread = ElectorThread(build)
+    if chosen.asleep:
+        elector = alone = Alone(build())
+        signal.signal(signal.SIGUSR1, partial(alone.sleep, chosen.asleep))
     work.report = elector.fenced
     ended = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -135,13 +135,23 @@ async def test_LE26_a_duplicate_key_in_either_form_is_a_conflict(answer: dict[st
         await lock.close()
 
 
-WTIMEOUT = {"code": 64, "codeName": "WriteConcernFailed", "errmsg": "waiting for replication timed out"}
+# How a replica set says that it has written and its majority has not confirmed: the limit of the whole command, which
+# is what the lock sets, has ended the wait, or a limit of the wait alone, which a URL may set.
+UNCONFIRMED = {
+    "command": {"code": 50, "codeName": "MaxTimeMSExpired", "errmsg": "operation exceeded time limit"},
+    "wait": {
+        "code": 64,
+        "codeName": "WriteConcernFailed",
+        "errmsg": "waiting for replication timed out",
+        "errInfo": {"wtimeout": True},
+    },
+}
 
 
-async def test_LE28_a_majority_that_does_not_confirm_leaves_the_outcome_unknown() -> None:
+@pytest.mark.parametrize("limit", UNCONFIRMED)
+async def test_LE28_a_majority_that_does_not_confirm_leaves_the_outcome_unknown(limit: str) -> None:
     async with WireServer() as server:
-        unconfirmed = {**WTIMEOUT, "errInfo": {"wtimeout": True}}
-        server.answers["update"] = {"ok": 1.0, "n": 1, "nModified": 1, "writeConcernError": unconfirmed}
+        server.answers["update"] = {"ok": 1.0, "n": 1, "nModified": 1, "writeConcernError": UNCONFIRMED[limit]}
         lock = MongoLock(server.url, "x", call_timeout=2.0)
         error = await failing(lock.cas(MongoVersion(3, "a_1"), record(), 2.0))
         assert isinstance(error, Unavailable)
@@ -233,7 +243,7 @@ async def eventually(condition: Callable[[], object]) -> None:
 
 async def test_LE28_writes_in_doubt_are_resolved_by_majority_reads_and_a_leader_stays_or_goes() -> None:
     """The verdicts of a replica set that confirms no write: first they were applied, then they were not."""
-    unconfirmed = {"ok": 1.0, "n": 1, "nModified": 1, "writeConcernError": {**WTIMEOUT, "errInfo": {"wtimeout": True}}}
+    unconfirmed = {"ok": 1.0, "n": 1, "nModified": 1, "writeConcernError": UNCONFIRMED["command"]}
     stored: dict[str, Any] = {}
     applying, confirming = True, True
     timings = derived(8, 5.0, 0.5, 1.2)

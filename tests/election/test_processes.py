@@ -17,6 +17,7 @@ import redis
 from tests.cluster.cluster import LocalCluster
 from tests.cluster.control_plane import API_SERVER, ControlPlane
 from tests.cluster.guard import Guard
+from tests.election.host_sleep import slept
 from tests.services.mongo import FerretServer
 from tests.services.redis import RedisServer
 
@@ -153,6 +154,31 @@ def test_L9_L16_LE35_a_frozen_leader_is_replaced_and_its_late_writes_are_refused
     group.writer(but=first)
     assert first.name not in {name for _, name in group.writes()[count:]}
     group.check()
+
+
+def test_LE35_a_leader_whose_machine_has_slept_knows_it_at_once_and_campaigns_again(
+    process_guard: Guard, server: RedisServer, prefix: str
+) -> None:
+    with slept(600, process_guard) as namespaces:
+        group = Group(process_guard, server, prefix, "--asleep", str(namespaces))
+        try:
+            sleeper = group.writer()
+            before = group.writes()[-1][0]
+            sleeper.signal(signal.SIGUSR1)
+            group.until(lambda: bool(sleeper.said("slept")))
+            ((_, led, leads, seconds),) = (line.split() for line in sleeper.said("slept"))
+            assert (led, leads) == ("True", "False")
+            assert int(seconds) < 60  # of the ten minutes, the clock that stands still in a sleep has seen none
+            group.until(lambda: sleeper.said("stopped") == ["stopped expired"])
+            group.until(lambda: group.writes()[-1][0] > before)
+            for other in group.all:
+                if other is not sleeper:
+                    other.signal(signal.SIGKILL)
+            begun = len(group.writes())
+            group.until(lambda: sleeper.name in {name for _, name in group.writes()[begun:]})
+            group.check()
+        finally:
+            group.close()
 
 
 def test_L6_LE9_a_killed_leader_is_followed(group: Group) -> None:
