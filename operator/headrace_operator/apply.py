@@ -32,14 +32,14 @@ from headrace_operator.api.names import (
     QueueKey,
     queue_version_name,
 )
-from headrace_operator.kube import ApiError, Kube, deployments, objects, queue_versions, queues
+from headrace_operator.kubernetes.client import ApiError, Kube, deployments, objects, queue_versions, queues
+from headrace_operator.kubernetes.recent import Recent
 from headrace_operator.memory import Memory, QueueMemory
 from headrace_operator.observed import QueueObject, ownership
 from headrace_operator.reasons import Finding, Reason
-from headrace_operator.recent import Recent
-from headrace_operator.render import labels, owner_reference
 from headrace_operator.scaling.deployment import ScaledDeployment
 from headrace_operator.scaling.replicas import Replicas
+from headrace_operator.workers.render import labels, owner_reference
 
 OVERTAKEN = (
     *(VersionNotHigher, TopologyConflict, UnknownQueue, UnknownVersion, VersionActive),

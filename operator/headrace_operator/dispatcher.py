@@ -8,8 +8,8 @@ import random
 from collections.abc import Callable
 
 from headrace_operator.api.names import QueueKey
-from headrace_operator.kube import ApiError, ApiUnavailable, NotLeading
-from headrace_operator.listing import Lister
+from headrace_operator.kubernetes.client import ApiError, ApiUnavailable, NotLeading
+from headrace_operator.kubernetes.listing import Lister
 from headrace_operator.metrics import OperatorMetrics, Outcome
 from headrace_operator.reconciler import Reconciler
 from headrace_operator.workqueue import WorkQueue

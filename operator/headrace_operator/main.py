@@ -11,7 +11,7 @@ import kubernetes.config
 from pydantic import ValidationError
 
 from headrace.election import LockError
-from headrace_operator.kube import ApiError, ApiUnavailable, Kube
+from headrace_operator.kubernetes.client import ApiError, ApiUnavailable, Kube
 from headrace_operator.logs import configure_logging
 from headrace_operator.running import CannotStart, run
 from headrace_operator.settings import OperatorSettings

@@ -10,10 +10,9 @@ from datetime import datetime, timedelta
 from headrace.stores.base import Store
 from headrace_operator.api.names import FINALIZER, QUEUE_LABEL, QueueKey, workers_name
 from headrace_operator.api.queue_version import QueueVersionSpec, QueueVersionStatus
-from headrace_operator.autoscalers import Autoscalers
-from headrace_operator.companions import KINDS, companion_name
-from headrace_operator.connection import Connections
-from headrace_operator.kube import ApiError, Body, Kube, core, deployments, objects, queue_versions, queues
+from headrace_operator.kubernetes.autoscalers import Autoscalers
+from headrace_operator.kubernetes.client import ApiError, Body, Kube, core, deployments, objects, queue_versions, queues
+from headrace_operator.kubernetes.recent import Recent
 from headrace_operator.memory import Memory
 from headrace_operator.observed import (
     Backend,
@@ -25,11 +24,12 @@ from headrace_operator.observed import (
     ownership,
 )
 from headrace_operator.planning.worker_health import worth_listing
-from headrace_operator.recent import Recent
-from headrace_operator.redis_view import RedisView, fingerprint_of
-from headrace_operator.render import selector_of, selector_text
-from headrace_operator.scale_targets import other_scaler
+from headrace_operator.redis.connection import Connections
+from headrace_operator.redis.view import RedisView, fingerprint_of
 from headrace_operator.scaling.report import ScalingReport
+from headrace_operator.scaling.rival_queues import other_scaler
+from headrace_operator.workers.companions import KINDS, companion_name
+from headrace_operator.workers.render import selector_of, selector_text
 
 PODS = 500
 """Worker Pods of one queue that are looked at for the cause of a failure."""

@@ -1,4 +1,4 @@
-"""What one pass over a Queue has seen, as values. `headrace_operator.plan` decides from them and from nothing else."""
+"""What one pass over a Queue has seen, as values. Plans are decided from them and from nothing else."""
 
 from __future__ import annotations
 

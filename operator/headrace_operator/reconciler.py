@@ -12,18 +12,18 @@ from headrace.errors import HeadraceError
 from headrace.stores.base import Store
 from headrace_operator.api.names import OPERATOR, QueueKey
 from headrace_operator.apply import Applier, Outdated, Refused
-from headrace_operator.connection import Connections, is_of_connection, problem
-from headrace_operator.events import Recorder
-from headrace_operator.kube import ApiError, Kube, queues
+from headrace_operator.kubernetes.client import ApiError, Kube, queues
+from headrace_operator.kubernetes.events import Recorder
+from headrace_operator.kubernetes.pace import Priority
+from headrace_operator.kubernetes.recent import Recent
 from headrace_operator.memory import Memory, Quiet
 from headrace_operator.metrics import OperatorMetrics
 from headrace_operator.observe import Observer, Unchanged
 from headrace_operator.observed import Observed, QueueObject
-from headrace_operator.pace import Priority
 from headrace_operator.planning import Plan, plan
 from headrace_operator.planning.leader import leader_event, leader_of
 from headrace_operator.reasons import ACTIONABLE, Event, Finding, Reason, normal, warning
-from headrace_operator.recent import Recent
+from headrace_operator.redis.connection import Connections, is_of_connection, problem
 from headrace_operator.scaling.target import Target, target_of
 from headrace_operator.status import build_status, patch, to_write
 from headrace_operator.steps import Step

@@ -15,26 +15,26 @@ from functools import partial
 from headrace.worker.health import Health, HealthServer
 from headrace_operator.api.names import GROUP_VERSION, QueueKey
 from headrace_operator.apply import Applier
-from headrace_operator.autoscalers import Autoscalers
-from headrace_operator.connection import Connections
 from headrace_operator.dispatcher import Dispatcher
-from headrace_operator.events import Recorder
-from headrace_operator.kube import ApiError, ApiUnavailable, Kube, load_configuration
+from headrace_operator.kubernetes.autoscalers import Autoscalers
+from headrace_operator.kubernetes.client import ApiError, ApiUnavailable, Kube, load_configuration
+from headrace_operator.kubernetes.events import Recorder
+from headrace_operator.kubernetes.listing import Lister
+from headrace_operator.kubernetes.pace import Budget, Pace
+from headrace_operator.kubernetes.queues_watch import Changes, make_registry, watch
+from headrace_operator.kubernetes.recent import Body, Recent, What
+from headrace_operator.kubernetes.workers_watch import WorkersWatch
 from headrace_operator.leadership import Leadership
-from headrace_operator.listing import Lister
 from headrace_operator.memory import Memory
 from headrace_operator.metrics import Gauges, OperatorMetrics
 from headrace_operator.observe import Observer, read_cluster_uid
-from headrace_operator.pace import Budget, Pace
-from headrace_operator.recent import Body, Recent, What
 from headrace_operator.reconciler import Reconciler, go_on
+from headrace_operator.redis.connection import Connections
 from headrace_operator.scaling.loop import ScalingLoop
 from headrace_operator.scaling.replicas import Replicas
 from headrace_operator.scaling.scaler import Scaler
 from headrace_operator.settings import OperatorSettings
 from headrace_operator.steps import Step
-from headrace_operator.watch import Changes, make_registry, watch
-from headrace_operator.workers_watch import WorkersWatch
 
 START_SECONDS = 60.0
 """How long the operator waits for the API server and its CustomResourceDefinitions before it gives up."""
@@ -85,7 +85,7 @@ class Duties:
         self._recent = Recent(clock)
 
     def changed(self, key: QueueKey, what: What, body: Body, *, gone: bool, look: bool) -> None:
-        """See `headrace_operator.watch.Watcher`. Who does not lead forgets it: a term begins with a list of all."""
+        """See `queues_watch.Watcher`. Who does not lead forgets it: a term begins with a list of all."""
         if self._dispatcher is None:
             return
         if gone:

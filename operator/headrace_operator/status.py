@@ -25,7 +25,7 @@ from headrace_operator.planning.stop import stopped
 from headrace_operator.planning.versions import ENDED
 from headrace_operator.planning.worker_health import CONDITION
 from headrace_operator.reasons import Finding, Reason
-from headrace_operator.render import selector_of, selector_text
+from headrace_operator.workers.render import selector_of, selector_text
 
 MOVED = 0.2
 """Share by which a measured number has to change to be written again."""

@@ -15,12 +15,12 @@ from headrace.election.backends.lease import LeaseLock
 from headrace.election.record import holder_of, next_seq
 from headrace.election.surroundings import wall_microseconds
 from headrace_operator.api.names import FINALIZER, OPERATOR, workers_name
-from headrace_operator.companions import KINDS
-from headrace_operator.kube import ApiError, Kube, objects, queues
+from headrace_operator.kubernetes.client import ApiError, Kube, objects, queues
 from headrace_operator.leadership import TIMINGS
 from headrace_operator.observed import QueueObject, ownership
-from headrace_operator.render import owner_reference
 from headrace_operator.settings import OperatorSettings
+from headrace_operator.workers.companions import KINDS
+from headrace_operator.workers.render import owner_reference
 
 KEPT_OUT_SECONDS = 120
 """No operator leads for so long: enough for Helm to delete the last of them."""

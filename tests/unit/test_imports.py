@@ -7,6 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 LIBRARY = ROOT / "worker" / "headrace"
+OPERATOR = ROOT / "operator" / "headrace_operator"
 
 LAYERS = (
     (
@@ -110,3 +111,16 @@ def test_the_store_protocol_knows_no_backend_and_no_backend_another() -> None:
 def test_the_library_knows_no_operator() -> None:
     found = [path for path in LIBRARY.rglob("*.py") for name in imports(path) if name.startswith("headrace_operator")]
     assert found == []
+
+
+def test_what_the_operator_plans_and_renders_knows_no_client() -> None:
+    values = ("api", "planning", "workers")
+    found = {
+        f"{path.relative_to(ROOT)} imports {name}"
+        for part in values
+        for path in (OPERATOR / part).rglob("*.py")
+        for name in imports(path)
+        if name.startswith(("headrace_operator.kubernetes.", "headrace_operator.redis.", "redis.", "httpx."))
+    }
+    assert all((OPERATOR / part).is_dir() for part in values)
+    assert found == set()

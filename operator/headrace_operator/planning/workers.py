@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from headrace_operator import grace
 from headrace_operator.api.names import RENDERED, SCALER, workers_name
 from headrace_operator.api.workers_spec import Workers
-from headrace_operator.companions import claim, render_companions
 from headrace_operator.observed import Case, Observed, WorkersObject, ownership
 from headrace_operator.planning.drift import rendered_from, to_apply
-from headrace_operator.pod_template import TemplateRefused
 from headrace_operator.reasons import Finding, Reason, normal
-from headrace_operator.render import render_deployment
 from headrace_operator.scaling.policy import Limit
 from headrace_operator.steps import (
     ApplyObject,
@@ -25,6 +21,10 @@ from headrace_operator.steps import (
     Scale,
     Step,
 )
+from headrace_operator.workers import grace
+from headrace_operator.workers.companions import claim, render_companions
+from headrace_operator.workers.pod_template import TemplateRefused
+from headrace_operator.workers.render import render_deployment
 
 
 def workers(case: Case) -> tuple[list[Step], Finding | None]:

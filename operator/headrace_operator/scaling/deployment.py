@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from headrace_operator.api.names import SCALER
-from headrace_operator.render import selector_of
+from headrace_operator.workers.render import selector_of
 
 Body = Mapping[str, Any]
 

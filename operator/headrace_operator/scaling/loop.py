@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 
 from headrace.stores.base import Store
 from headrace_operator.api.names import QueueKey
-from headrace_operator.kube import ApiError, ApiUnavailable
+from headrace_operator.kubernetes.client import ApiError, ApiUnavailable
 from headrace_operator.scaling.report import TOLD, ScalingReport
 from headrace_operator.scaling.scaler import Scaler, ScalingMemory
 from headrace_operator.scaling.target import Target

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from headrace.errors import HeadraceError
 from headrace.stores.base import Store, WorkerEntry
 from headrace_operator.api.names import SCALER
-from headrace_operator.kube import ApiError, Kube, core, deployments
+from headrace_operator.kubernetes.client import ApiError, Kube, core, deployments
 from headrace_operator.scaling.deployment import ScaledDeployment
 from headrace_operator.scaling.pods import DELETION_COST, WorkerPod, living_pods, workers_of
 from headrace_operator.scaling.victims import Worker

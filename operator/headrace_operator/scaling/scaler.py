@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from headrace.errors import HeadraceError
 from headrace.stores.base import Statistics, Store, WorkerEntry
-from headrace_operator.events import Recorder
-from headrace_operator.kube import ApiError
+from headrace_operator.kubernetes.client import ApiError
+from headrace_operator.kubernetes.events import Recorder
 from headrace_operator.reasons import Reason, normal
 from headrace_operator.scaling.estimates import COLD_STARTS, cold_start
 from headrace_operator.scaling.inputs import Inputs, Load, Pods

@@ -13,14 +13,14 @@ import kubernetes.config
 from headrace.stores import Store, open_store
 from headrace_operator.api.names import QueueKey
 from headrace_operator.apply import Applier
-from headrace_operator.autoscalers import Autoscalers
-from headrace_operator.connection import Connections
-from headrace_operator.events import Recorder
-from headrace_operator.kube import Kube
+from headrace_operator.kubernetes.autoscalers import Autoscalers
+from headrace_operator.kubernetes.client import Kube
+from headrace_operator.kubernetes.events import Recorder
+from headrace_operator.kubernetes.recent import Recent
 from headrace_operator.memory import Memory
 from headrace_operator.observe import Observer, read_cluster_uid
-from headrace_operator.recent import Recent
 from headrace_operator.reconciler import Reconciler
+from headrace_operator.redis.connection import Connections
 from headrace_operator.running import utc_now
 from headrace_operator.steps import Step
 from tests.cluster.cluster import LocalCluster

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace_operator import render
 from headrace_operator.main import main
+from headrace_operator.workers import render
 
 
 def template(*given: Any) -> dict[str, Any]:

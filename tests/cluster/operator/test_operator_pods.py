@@ -10,7 +10,7 @@ import pytest
 
 from headrace.producer import JobSpec
 from headrace.sync_producer import SyncProducer
-from headrace_operator.pod_template import MERGE_KEYS
+from headrace_operator.workers.pod_template import MERGE_KEYS
 from tests.cluster.cluster import LocalCluster
 from tests.cluster.operator import jobs
 from tests.cluster.operator.queues import APPS, Queues, idle_workers, workers

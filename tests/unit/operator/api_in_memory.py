@@ -7,12 +7,12 @@ import itertools
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
-from headrace_operator.kube import ApiError, Body
-from headrace_operator.pace import Priority
+from headrace_operator.kubernetes.client import ApiError, Body
+from headrace_operator.kubernetes.pace import Priority
 
 
 class ApiInMemory:
-    """The calls of `headrace_operator.kube.Kube`, over a dict from path to object."""
+    """The calls of `headrace_operator.kubernetes.client.Kube`, over a dict from path to object."""
 
     def __init__(self) -> None:
         self.objects: dict[str, Body] = {}

@@ -13,8 +13,8 @@ from headrace_operator.api.queue_status import Backend as BackendStatus
 from headrace_operator.api.queue_status import Phase, QueueStatus
 from headrace_operator.api.queue_version import QueueVersionSpec, QueueVersionStatus
 from headrace_operator.api.workers_spec import Workers
-from headrace_operator.companions import render_companions
 from headrace_operator.observed import Backend, Observed, Ownership, QueueObject, QueueVersionObject
+from headrace_operator.workers.companions import render_companions
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 OWNER = {"cluster": "c1", "namespace": "ns", "name": "mail", "uid": "u1"}

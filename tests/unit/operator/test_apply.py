@@ -12,9 +12,9 @@ from headrace import lifecycle
 from headrace.stores.memory import MemoryStore
 from headrace_operator import steps
 from headrace_operator.apply import Applier, Outdated
-from headrace_operator.kube import Kube
+from headrace_operator.kubernetes.client import Kube
+from headrace_operator.kubernetes.recent import Recent
 from headrace_operator.memory import Memory
-from headrace_operator.recent import Recent
 from tests.unit.operator.api_in_memory import ApiInMemory
 from tests.unit.operator.scene import queue
 

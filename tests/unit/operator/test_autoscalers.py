@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any, cast
 
-from headrace_operator.autoscalers import Autoscalers
-from headrace_operator.kube import ApiUnavailable, Kube
+from headrace_operator.kubernetes.autoscalers import Autoscalers
+from headrace_operator.kubernetes.client import ApiUnavailable, Kube
 
 
 class Listing:

@@ -10,11 +10,11 @@ import pytest
 
 from headrace.errors import AccessDenied, InvalidInput, StoreFull, StoreUnavailable
 from headrace.stores.base import Store
-from headrace_operator.connection import Connected, Connections, is_of_connection, problem
-from headrace_operator.kube import Kube, core
+from headrace_operator.kubernetes.client import Kube, core
 from headrace_operator.observed import ConnectionProblem
 from headrace_operator.planning import plan
 from headrace_operator.reasons import Finding, Reason
+from headrace_operator.redis.connection import Connected, Connections, is_of_connection, problem
 from headrace_operator.status import build_status
 from tests.unit.operator.api_in_memory import ApiInMemory
 from tests.unit.operator.scene import backend, known, observed, queue, queue_version, topology

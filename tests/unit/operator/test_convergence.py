@@ -18,15 +18,15 @@ from headrace.stores.memory import MemoryStore
 from headrace_operator import steps
 from headrace_operator.api.names import QueueKey
 from headrace_operator.apply import Applier
-from headrace_operator.autoscalers import Autoscalers
-from headrace_operator.connection import Connections
-from headrace_operator.events import Recorder
-from headrace_operator.kube import Kube, queue_versions, queues
+from headrace_operator.kubernetes.autoscalers import Autoscalers
+from headrace_operator.kubernetes.client import Kube, queue_versions, queues
+from headrace_operator.kubernetes.events import Recorder
+from headrace_operator.kubernetes.recent import Recent
 from headrace_operator.memory import Memory
 from headrace_operator.metrics import OperatorMetrics
 from headrace_operator.observe import Observer
-from headrace_operator.recent import Recent
 from headrace_operator.reconciler import Reconciler, go_on
+from headrace_operator.redis.connection import Connections
 from headrace_operator.steps import Step
 from tests.unit.operator.api_in_memory import ApiInMemory
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from headrace_operator.kube import Body
-from headrace_operator.pace import Priority
+from headrace_operator.kubernetes.client import Body
+from headrace_operator.kubernetes.pace import Priority
 from tests.unit.operator.api_in_memory import ApiInMemory
 from tests.unit.operator.test_convergence import PATH, World
 

@@ -8,9 +8,9 @@ from typing import cast
 
 from headrace_operator.api.names import QueueKey
 from headrace_operator.dispatcher import Dispatcher
-from headrace_operator.kube import ApiUnavailable, Kube
-from headrace_operator.listing import Listed, Lister
-from headrace_operator.recent import Recent
+from headrace_operator.kubernetes.client import ApiUnavailable, Kube
+from headrace_operator.kubernetes.listing import Listed, Lister
+from headrace_operator.kubernetes.recent import Recent
 from headrace_operator.reconciler import Reconciler
 from tests.unit.operator.test_convergence import World
 

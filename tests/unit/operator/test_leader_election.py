@@ -18,14 +18,14 @@ from headrace_operator.api.names import RENDERED_FROM, RENDERER
 from headrace_operator.api.queue_status import Leader as LeaderStatus
 from headrace_operator.api.queue_status import QueueStatus
 from headrace_operator.api.workers_spec import Workers
-from headrace_operator.companions import KINDS, companion_name, render_companions
 from headrace_operator.observed import ConnectionProblem, Observed, WorkersObject
 from headrace_operator.planning import plan
 from headrace_operator.planning.leader import changed, leader_event, leader_of
 from headrace_operator.reasons import Finding, Reason
 from headrace_operator.reconciler import _events
-from headrace_operator.render import render_deployment
 from headrace_operator.status import build_status, patch, to_write
+from headrace_operator.workers.companions import KINDS, companion_name, render_companions
+from headrace_operator.workers.render import render_deployment
 from tests.unit.operator.scene import NOW, backend, known, observed, queue, queue_version, topology
 from tests.unit.operator.test_convergence import World
 from tests.unit.operator.test_metrics import values
@@ -144,7 +144,7 @@ def test_a_lease_is_looked_for_under_its_own_name_also_when_it_is_used_no_more()
 
 
 def test_E8_workers_of_before_there_was_an_election_to_speak_of_go_on_until_the_spec_changes() -> None:
-    from headrace_operator import render
+    from headrace_operator.workers import render
 
     old = rendered()
     old["metadata"]["annotations"][RENDERER] = "1"

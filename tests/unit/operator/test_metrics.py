@@ -7,8 +7,8 @@ from typing import Any, cast
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from headrace_operator.events import QUIET_SECONDS, Recorder
-from headrace_operator.kube import ApiError, ApiUnavailable, Body, Kube
+from headrace_operator.kubernetes.client import ApiError, ApiUnavailable, Body, Kube
+from headrace_operator.kubernetes.events import QUIET_SECONDS, Recorder
 from headrace_operator.metrics import Gauges, OperatorMetrics, resource_of
 from headrace_operator.reasons import Reason, warning
 from tests.unit.operator.api_in_memory import ApiInMemory

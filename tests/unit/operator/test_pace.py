@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from headrace_operator.breaker import LONGEST_PAUSE, Breaker
-from headrace_operator.pace import KEPT, Budget, Pace, Priority
+from headrace_operator.kubernetes.pace import KEPT, Budget, Pace, Priority
+from headrace_operator.redis.breaker import LONGEST_PAUSE, Breaker
 
 
 class Time:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from headrace_operator.planning import plan
-from headrace_operator.pod_template import TemplateRefused, merge_template
 from headrace_operator.reasons import Reason
-from headrace_operator.render import render_deployment
+from headrace_operator.workers.pod_template import TemplateRefused, merge_template
+from headrace_operator.workers.render import render_deployment
 from tests.unit.operator.scene import backend, known, observed, queue, queue_version, topology
 
 RENDERED: dict[str, Any] = {

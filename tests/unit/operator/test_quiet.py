@@ -10,12 +10,12 @@ import pytest
 
 from headrace.settings import QueueSettings
 from headrace_operator.api.names import QueueKey
-from headrace_operator.autoscalers import Autoscalers
-from headrace_operator.connection import Connections
-from headrace_operator.kube import Kube, collection, queues
+from headrace_operator.kubernetes.autoscalers import Autoscalers
+from headrace_operator.kubernetes.client import Kube, collection, queues
+from headrace_operator.kubernetes.recent import Recent
 from headrace_operator.memory import Memory, Quiet
 from headrace_operator.observe import UNCHANGED, Observer
-from headrace_operator.recent import Recent
+from headrace_operator.redis.connection import Connections
 from tests.unit.operator.api_in_memory import ApiInMemory
 from tests.unit.operator.test_convergence import KEY, PATH, World
 

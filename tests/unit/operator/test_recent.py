@@ -7,9 +7,9 @@ from typing import Any, cast
 import pytest
 
 from headrace_operator.api.names import QueueKey
-from headrace_operator.kube import ApiUnavailable, Kube, deployments, queue_versions, queues
-from headrace_operator.listing import Lister
-from headrace_operator.recent import KEPT_SECONDS, Packed, Recent
+from headrace_operator.kubernetes.client import ApiUnavailable, Kube, deployments, queue_versions, queues
+from headrace_operator.kubernetes.listing import Lister
+from headrace_operator.kubernetes.recent import KEPT_SECONDS, Packed, Recent
 from tests.unit.operator.api_in_memory import ApiInMemory
 
 KEY = QueueKey("ns", "mail")

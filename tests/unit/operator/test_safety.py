@@ -8,11 +8,11 @@ from typing import Any, cast
 from headrace.errors import AccessDenied
 from headrace.server_facts import ServerFacts
 from headrace.stores.base import Store
-from headrace_operator.connection import SAFE_SECONDS, UNSAFE_SECONDS, Connected, Connections
-from headrace_operator.kube import Kube
+from headrace_operator.kubernetes.client import Kube
 from headrace_operator.observed import Observed
 from headrace_operator.planning import plan
 from headrace_operator.reasons import Reason
+from headrace_operator.redis.connection import SAFE_SECONDS, UNSAFE_SECONDS, Connected, Connections
 from headrace_operator.status import build_status
 from tests.unit.operator.api_in_memory import ApiInMemory
 from tests.unit.operator.scene import backend, known, observed, queue, queue_version, topology

@@ -12,9 +12,9 @@ from headrace_operator import steps
 from headrace_operator.observed import ConnectionProblem, Observed, QueueObject, WorkersObject
 from headrace_operator.planning import plan
 from headrace_operator.reasons import Finding, Reason
-from headrace_operator.scale_targets import other_scaler
 from headrace_operator.scaling import Limit
 from headrace_operator.scaling.report import ScalingReport
+from headrace_operator.scaling.rival_queues import other_scaler
 from headrace_operator.scaling.target import target_of
 from headrace_operator.status import build_status
 from tests.unit.operator.scene import NOW, backend, counts, filled, known, observed, queue, queue_version, topology

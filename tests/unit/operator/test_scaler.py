@@ -11,8 +11,8 @@ from headrace.errors import StoreUnavailable
 from headrace.lifecycle import configure, promote
 from headrace.stores.base import Settled, Unknown
 from headrace.stores.memory import MemoryStore
-from headrace_operator.events import Recorder
-from headrace_operator.kube import Kube
+from headrace_operator.kubernetes.client import Kube
+from headrace_operator.kubernetes.events import Recorder
 from headrace_operator.reasons import Event
 from headrace_operator.scaling import Limit
 from headrace_operator.scaling.deployment import ScaledDeployment

@@ -12,7 +12,7 @@ import pytest
 
 from headrace.errors import StoreUnavailable
 from headrace_operator.api.names import QueueKey
-from headrace_operator.kube import ApiUnavailable
+from headrace_operator.kubernetes.client import ApiUnavailable
 from headrace_operator.scaling import Limit
 from headrace_operator.scaling.loop import ScalingLoop
 from headrace_operator.scaling.scaler import Looked, Scaler, ScalingMemory

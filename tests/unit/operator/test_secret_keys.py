@@ -11,11 +11,11 @@ import pytest
 from headrace.errors import InvalidInput
 from headrace_operator.api.names import QueueKey
 from headrace_operator.api.queue_spec import REDIS_SCHEMES
-from headrace_operator.connection import Connections, check_scheme
-from headrace_operator.kube import ApiError, ApiUnavailable, Body, Kube, core
+from headrace_operator.kubernetes.client import ApiError, ApiUnavailable, Body, Kube, core
+from headrace_operator.kubernetes.secret_keys import DOUBTED_SECONDS, KEPT_SECONDS, SecretKey, Secrets
 from headrace_operator.observed import ConnectionProblem
 from headrace_operator.reasons import Reason
-from headrace_operator.secret_keys import DOUBTED_SECONDS, KEPT_SECONDS, SecretKey, Secrets
+from headrace_operator.redis.connection import Connections, check_scheme
 from tests.unit.operator.api_in_memory import ApiInMemory
 from tests.unit.operator.scene import queue
 

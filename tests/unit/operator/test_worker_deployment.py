@@ -10,12 +10,12 @@ import pytest
 from headrace_operator import steps
 from headrace_operator.api.names import FINALIZER, OWNER_UID, RENDERED, RENDERER
 from headrace_operator.api.workers_spec import Workers
-from headrace_operator.companions import KINDS
 from headrace_operator.observed import Observed, Ownership, QueueObject, WorkersObject, ownership
 from headrace_operator.planning import plan
 from headrace_operator.planning.drift import differs
 from headrace_operator.reasons import Reason
-from headrace_operator.render import render_deployment
+from headrace_operator.workers.companions import KINDS
+from headrace_operator.workers.render import render_deployment
 from tests.unit.operator.scene import backend, companions, known, observed, queue, queue_version, topology
 
 V1 = backend(topology({1: (4, "active")}))
@@ -175,7 +175,7 @@ def test_what_stays_different_after_it_was_applied_is_not_applied_for_ever() -> 
 
 
 def test_E8_a_new_renderer_alone_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    from headrace_operator import render
+    from headrace_operator.workers import render
 
     old, newest = stored(rendered()), max(render.RENDERERS)
 

@@ -13,7 +13,7 @@ from headrace_operator.api.names import GRACE
 from headrace_operator.observed import Observed, WorkersObject
 from headrace_operator.planning import plan
 from headrace_operator.reasons import Reason
-from headrace_operator.render import render_deployment
+from headrace_operator.workers.render import render_deployment
 from tests.unit.operator.scene import backend, known, observed, queue, queue_version, topology
 
 V1 = backend(topology({1: (4, "active")}))

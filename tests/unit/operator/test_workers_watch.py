@@ -7,8 +7,8 @@ import asyncio
 import kubernetes.client
 import pytest
 
-from headrace_operator import workers_watch
-from headrace_operator.workers_watch import WorkersWatch
+from headrace_operator.kubernetes import workers_watch
+from headrace_operator.kubernetes.workers_watch import WorkersWatch
 
 
 async def test_an_error_that_nobody_foresaw_does_not_end_the_watch(

@@ -8,7 +8,7 @@ from typing import Any
 
 from headrace.stores.base import Beat
 from headrace.stores.memory import MemoryStore
-from headrace_operator.kube import core, deployments
+from headrace_operator.kubernetes.client import core, deployments
 from headrace_operator.scaling.pods import DELETION_COST
 from tests.unit.operator.api_in_memory import ApiInMemory
 

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 
-from headrace_operator.kube import ApiError, ApiUnavailable, Body, Kube, collection
+from headrace_operator.kubernetes.client import ApiError, ApiUnavailable, Body, Kube, collection
 
 KEPT_SECONDS = 15.0
 """All are listed at once, and again after this time when somebody asks."""

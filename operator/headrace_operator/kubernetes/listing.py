@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from headrace_operator.api.names import MANAGED_BY_LABEL, OPERATOR, QUEUE_LABEL, QueueKey, workers_name
-from headrace_operator.kube import Kube, deployments, queue_versions, queues
-from headrace_operator.recent import Recent
+from headrace_operator.kubernetes.client import Kube, deployments, queue_versions, queues
+from headrace_operator.kubernetes.recent import Recent
 
 
 class Listed(NamedTuple):

@@ -16,8 +16,8 @@ import kubernetes.client
 import urllib3
 
 from headrace_operator.api.names import MANAGED_BY_LABEL, OPERATOR, QUEUE_LABEL, QueueKey, workers_name
-from headrace_operator.kube import authorization, deployments
-from headrace_operator.recent import resource_version
+from headrace_operator.kubernetes.client import authorization, deployments
+from headrace_operator.kubernetes.recent import resource_version
 
 METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"

@@ -16,11 +16,11 @@ from headrace.server_facts import findings, unsafe
 from headrace.stores import Store, open_store
 from headrace_operator.api.names import QueueKey
 from headrace_operator.api.queue_spec import REDIS_SCHEMES, QueueSpec
-from headrace_operator.breaker import Breaker
-from headrace_operator.kube import Kube
+from headrace_operator.kubernetes.client import Kube
+from headrace_operator.kubernetes.secret_keys import SecretKey, Secrets
 from headrace_operator.observed import ConnectionProblem, QueueObject
 from headrace_operator.reasons import Finding, Reason
-from headrace_operator.secret_keys import SecretKey, Secrets
+from headrace_operator.redis.breaker import Breaker
 
 DEFAULT_SECRET = "headrace-redis"  # noqa: S105  the name of a Secret
 DEFAULT_KEY = "url"

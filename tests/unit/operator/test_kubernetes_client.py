@@ -11,8 +11,8 @@ from typing import Any
 import kubernetes.client
 import pytest
 
-from headrace_operator.kube import ApiError, ApiUnavailable, Kube, NotLeading, authorization
-from headrace_operator.pace import Budget, Priority
+from headrace_operator.kubernetes.client import ApiError, ApiUnavailable, Kube, NotLeading, authorization
+from headrace_operator.kubernetes.pace import Budget, Priority
 
 PATH = "/api/v1/namespaces/ns/secrets/a"
 

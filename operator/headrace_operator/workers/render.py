@@ -11,7 +11,6 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from headrace_operator import grace
 from headrace_operator.api.leader_election_spec import LeaderElection
 from headrace_operator.api.names import (
     GRACE,
@@ -28,7 +27,8 @@ from headrace_operator.api.names import (
 )
 from headrace_operator.api.workers_spec import Workers
 from headrace_operator.observed import Backend, QueueObject
-from headrace_operator.pod_template import WORKER, merge_template
+from headrace_operator.workers import grace
+from headrace_operator.workers.pod_template import WORKER, merge_template
 
 URL_FOLDER = "/etc/headrace/redis"
 MONGO_FOLDER = "/etc/headrace/mongo"

@@ -12,7 +12,7 @@ from typing import Any
 from headrace_operator.api.names import RENDERED, workers_name
 from headrace_operator.api.workers_spec import Workers
 from headrace_operator.observed import QueueObject
-from headrace_operator.render import digest, lease_name, metadata, selector
+from headrace_operator.workers.render import digest, lease_name, metadata, selector
 
 KINDS = ("ServiceAccount", "Lease", "Role", "RoleBinding", "PodDisruptionBudget")
 _RBAC = "rbac.authorization.k8s.io"

@@ -10,11 +10,11 @@ from headrace.errors import HeadraceError, TopologyUnreadable
 from headrace.leadership.overview import Leader, read_leader
 from headrace.stores.base import Counts, Store
 from headrace.topology import PartitionRef, Topology
-from headrace_operator.connection import Connected, Connections, problem
-from headrace_operator.kube import ApiError, Kube, queues
+from headrace_operator.kubernetes.client import ApiError, Kube, queues
 from headrace_operator.observed import Backend, ConnectionProblem, QueueObject, QueueVersionObject
 from headrace_operator.planning.versions import ENDED
 from headrace_operator.reasons import Finding, Reason
+from headrace_operator.redis.connection import Connected, Connections, problem
 
 REDIS_SECONDS = 15.0
 """Longest time that reading one queue from Redis may take."""

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from headrace_operator.api.names import GROUP_VERSION, OPERATOR, QUEUE_KIND
-from headrace_operator.kube import ApiError, ApiUnavailable, Body, Kube, NotLeading, core
+from headrace_operator.kubernetes.client import ApiError, ApiUnavailable, Body, Kube, NotLeading, core
+from headrace_operator.kubernetes.pace import Priority
 from headrace_operator.metrics import OperatorMetrics
 from headrace_operator.observed import QueueObject
-from headrace_operator.pace import Priority
 from headrace_operator.reasons import Event
 
 QUIET_SECONDS = 600.0

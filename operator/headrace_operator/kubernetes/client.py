@@ -21,8 +21,8 @@ import urllib3
 from kubernetes.client.exceptions import ApiException
 
 from headrace_operator.api.names import API_VERSION, GROUP
+from headrace_operator.kubernetes.pace import Budget, Priority
 from headrace_operator.metrics import OperatorMetrics
-from headrace_operator.pace import Budget, Priority
 
 Body = dict[str, Any]
 MERGE, APPLY = "application/merge-patch+json", "application/apply-patch+yaml"

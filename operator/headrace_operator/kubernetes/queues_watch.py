@@ -15,8 +15,8 @@ from typing import Any, Protocol
 import kopf
 
 from headrace_operator.api.names import API_VERSION, GROUP, QueueKey
-from headrace_operator.kube import PAGE, authorization, load_configuration
-from headrace_operator.recent import What
+from headrace_operator.kubernetes.client import PAGE, authorization, load_configuration
+from headrace_operator.kubernetes.recent import What
 
 Body = Mapping[str, Any]
 

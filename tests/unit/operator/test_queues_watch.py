@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace_operator.watch import Changes
+from headrace_operator.kubernetes.queues_watch import Changes
 
 
 def body(**metadata: Any) -> dict[str, Any]:

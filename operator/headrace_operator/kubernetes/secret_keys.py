@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 from headrace_operator.api.names import QueueKey
-from headrace_operator.kube import ApiError, ApiUnavailable, Body, Kube, core
+from headrace_operator.kubernetes.client import ApiError, ApiUnavailable, Body, Kube, core
 
 KEPT_SECONDS = 60.0
 """A Secret whose URL works is read again after this time."""

@@ -1,0 +1,1 @@
+"""From a Queue to the Redis that it lives in, and what that says about it."""
