@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from headrace import Store
+from headrace import Producer, Store
 from headrace.lifecycle import configure, promote
 from headrace.settings import QueueSettings
 from headrace.stores.base import Beat, Failure
@@ -168,3 +168,33 @@ async def test_workers_are_listed_and_told_to_claim_nothing(run: Run, store: Sto
     code, out, _ = await asyncio.to_thread(run, "worker", "stop-claiming", "emails", "w-1", "--seconds", "0")
     assert (code, out) == (0, "1 worker(s) of queue emails claim again\n")
     assert (await store.tick("emails", "w-1")).stop_ms is None
+
+
+async def test_a_worker_is_described_with_the_jobs_that_it_holds(run: Run, store: Store) -> None:
+    await promote(store, "emails", 1, 1)
+    await store.tick("emails", "w-1", Beat("host-1", 17, "emails-abc", "node-1", 16, 1))
+    await Producer(store).enqueue("emails", "send", id="mine")
+    await Producer(store).enqueue("emails", "send", id="theirs")
+    for worker in ("w-1", "w-2"):
+        assert (await store.claim(PartitionRef("emails", 1, 0), worker, 1, 1, 60_000)).jobs
+    code, out, _ = await asyncio.to_thread(run, "worker", "describe", "emails", "w-1", "-o", "json")
+    shown = json.loads(out)
+    assert (code, shown["name"], shown["state"], shown["leads"], shown["pod"]) == (
+        0,
+        "w-1",
+        "works",
+        False,
+        "emails-abc",
+    )
+    (job,) = shown["jobs"]
+    assert (job["id"], job["type"], job["partition"], 0 < job["lease_ms"] <= 60_000) == ("mine", "send", 0, True)
+    await store.stop_claiming("emails", ["w-1"], 60_000)
+    _, out, _ = await asyncio.to_thread(run, "worker", "describe", "emails", "w-1")
+    fields = {line.split()[0]: line.split(maxsplit=1)[1] for line in out.splitlines()}
+    assert (fields["STATE"], fields["NODE"], fields["IN_FLIGHT"]) == ("stops", "node-1", "1")
+    assert fields["JOB"].startswith("mine (send), lease for ")
+    await store.leave("emails", "w-1")
+    _, out, _ = await asyncio.to_thread(run, "worker", "describe", "emails", "w-1", "-o", "json")
+    assert json.loads(out)["state"] == "gone"
+    code, _, err = await asyncio.to_thread(run, "worker", "describe", "emails", "w-9")
+    assert (code, err) == (1, "Error: NAME: 'w-9' is no worker of queue emails; see `headrace worker list`\n")

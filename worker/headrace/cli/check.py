@@ -41,7 +41,7 @@ class Checked(NamedTuple):
 
 def check(
     queues: Annotated[
-        list[str] | None, typer.Argument(metavar="[QUEUE]...", help="Queues to compare with their topology.")
+        list[str] | None, typer.Argument(metavar="QUEUE", help="Queues to compare with their topology.")
     ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Warnings count as failures.")] = False,
     wait: Annotated[

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from headrace.cli.command_line import noun
 from headrace.cli.output import (
     DryRunOption,
     Format,
@@ -29,7 +30,7 @@ from headrace.dead_letters import DeadJob, Wanted, dead_jobs, delete_dead, retry
 from headrace.producer import Producer
 from headrace.stores import Store
 
-app = typer.Typer(no_args_is_help=True, help="List dead letters, put them back, delete them.")
+app = noun("List dead letters, put them back, delete them.")
 
 IdOption = Annotated[list[str] | None, typer.Option("--id", help="Only this job; may be repeated.")]
 TypeOption = Annotated[str | None, typer.Option("--type", help="Only jobs of this type.")]

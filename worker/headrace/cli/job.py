@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, Literal
 
 import typer
 
+from headrace.cli.command_line import noun
 from headrace.cli.output import (
     Format,
     OutputOption,
@@ -35,7 +36,7 @@ from headrace.producer import Enqueued, Producer
 from headrace.stores import Store
 from headrace.stores.base import LiveState
 
-app = typer.Typer(no_args_is_help=True, help="Enqueue jobs, see what became of them, end them.")
+app = noun("Enqueue jobs, see what became of them, end them.")
 
 
 class Listed(StrEnum):
@@ -71,7 +72,7 @@ def enqueue(
     queue: QueueArgument,
     type: Annotated[str, typer.Argument(metavar="TYPE", help="Type of the job: the name of its handler.")],
     payload: Annotated[
-        str, typer.Argument(metavar="[PAYLOAD]", help="JSON, or - to read it from stdin.", show_default=False)
+        str, typer.Argument(metavar="PAYLOAD", help="JSON, or - to read it from stdin.", show_default=False)
     ] = "null",
     id: Annotated[str | None, typer.Option("--id", help="Id, unique while the job lives.")] = None,
     delay: Annotated[float | None, typer.Option("--delay", help="Seconds from now.")] = None,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import typer
-
+from headrace.cli.command_line import noun
 from headrace.cli.output import (
     Format,
     OutputOption,
@@ -23,7 +22,7 @@ from headrace.leadership.overview import Overview, read_leadership
 from headrace.stores import Store
 from headrace.stores.base import WorkerEntry
 
-app = typer.Typer(no_args_is_help=True, help="Show who leads.")
+app = noun("Show who leads.")
 
 _COLUMNS = ("NAME", "LEADER", "BACKEND", "EPOCH", "VALID", "NEXT", "AGE")
 _SHOWN = 3

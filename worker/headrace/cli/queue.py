@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from headrace.cli.command_line import noun
 from headrace.cli.output import (
     DryRunOption,
     Format,
@@ -27,7 +28,7 @@ from headrace.pausing import owner_name
 from headrace.stores import Store
 from headrace.topology import Topology
 
-app = typer.Typer(no_args_is_help=True, help="List, pause, purge and delete queues.")
+app = noun("List, pause, purge and delete queues.")
 
 
 @app.command("delete")

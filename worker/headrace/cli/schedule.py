@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import typer
-
+from headrace.cli.command_line import noun
 from headrace.cli.output import (
     Format,
     OutputOption,
@@ -21,7 +20,7 @@ from headrace.schedules.schedule import shown
 from headrace.stores import Store
 from headrace.stores.base import Schedules
 
-app = typer.Typer(no_args_is_help=True, help="Look at schedules.")
+app = noun("Look at schedules.")
 
 _COLUMNS = ("NAME", "RULE", "UNTIL", "AGE")
 

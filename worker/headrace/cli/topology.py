@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from headrace.cli.command_line import noun
 from headrace.cli.output import (
     Exit,
     Format,
@@ -23,7 +24,7 @@ from headrace.lifecycle import complete, promote
 from headrace.stores import Store
 from headrace.topology import Topology
 
-app = typer.Typer(no_args_is_help=True, help="Show, promote and complete versions of a queue.")
+app = noun("Show, promote and complete versions of a queue.")
 
 QueueArgument = Annotated[str, typer.Argument(metavar="QUEUE", help="Name of the queue.")]
 VersionOption = Annotated[int, typer.Option("--version", help="Number of the version.", show_default=False)]

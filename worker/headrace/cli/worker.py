@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from headrace.app import App
 from headrace.cli.application import load
+from headrace.cli.command_line import noun
 from headrace.cli.output import (
     Exit,
     Format,
@@ -36,7 +37,7 @@ from headrace.worker.settings_file import misspelled
 
 log = logging.getLogger("headrace.worker")
 
-app = typer.Typer(no_args_is_help=True, help="Run workers, and look after them.")
+app = noun("Run workers, and look after them.")
 
 
 _DEFAULTS = {"worker_id": "host name", "queues": "default"}

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from headrace.cli.command_line import noun
 from headrace.cli.output import (
     DryRunOption,
     Format,
@@ -24,7 +25,7 @@ from headrace.cli.topology import QueueArgument
 from headrace.parked_jobs import bury_type, parked_types
 from headrace.stores import Store
 
-app = typer.Typer(no_args_is_help=True, help="Show the types that no worker knew, and give them up.")
+app = noun("Show the types that no worker knew, and give them up.")
 
 
 @app.command("list")

@@ -26,7 +26,7 @@ from headrace.producer import Producer
 from headrace.stores import Store
 from headrace.withdrawal import Cancellation, cancel_jobs, delete_job
 
-IdsArgument = Annotated[list[str], typer.Argument(metavar="ID...", help="Ids of jobs.")]
+IdsArgument = Annotated[list[str], typer.Argument(metavar="ID", help="Ids of jobs.")]
 _COLUMNS = ("NAME", "STATE", "RESULT")
 
 
