@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import NamedTuple
 
 from headrace_operator.api.names import MANAGED_BY_LABEL, OPERATOR, QUEUE_LABEL, QueueKey, workers_name
@@ -11,7 +11,7 @@ from headrace_operator.kubernetes.recent import Recent
 
 
 class Listed(NamedTuple):
-    """A Queue in a list. ``changed``: the list shows another version than was known."""
+    """A Queue in a list. ``changed``: the list shows another version of it, or fewer QueueVersions, than were known."""
 
     uid: str
     version: str
@@ -19,7 +19,7 @@ class Listed(NamedTuple):
 
 
 class Lister:
-    """Takes what it lists in as what is known, and believes nothing any more of a Queue that is missing.
+    """Takes what it lists in as what is known, and believes nothing any more of what is missing.
 
     ``namespaces``: those that are watched, empty for all.
     """
@@ -32,6 +32,7 @@ class Lister:
     async def list_all(self) -> dict[QueueKey, Listed]:
         """Return every Queue. Raises ApiError and ApiUnavailable."""
         found: dict[QueueKey, Listed] = {}
+        before, there = self._recent.version_uids(), set[str]()
         for namespace in self._namespaces:
             async for body in self._kube.items(queues(namespace)):
                 metadata = body["metadata"]
@@ -40,6 +41,7 @@ class Lister:
                 found[key] = Listed(metadata["uid"], metadata["resourceVersion"], changed)
             async for body in self._kube.items(queue_versions(namespace)):
                 metadata = body["metadata"]
+                there.add(metadata["uid"])
                 if (name := metadata.get("labels", {}).get(QUEUE_LABEL)) is not None:
                     self._recent.keep_version(QueueKey(metadata["namespace"], name), body)
             if not self._recent.complete:
@@ -48,7 +50,21 @@ class Lister:
         for key in self._recent.queues - found.keys():
             # Its end was missed, or it has come since: only the API server can tell.
             self._recent.mistrust(key)
+        self._miss_versions(before, there, found)
         return found
+
+    def _miss_versions(
+        self, before: Mapping[QueueKey, set[str]], there: Set[str], found: dict[QueueKey, Listed]
+    ) -> None:
+        """Forget the QueueVersions that were known before a list and are not in it: no event has told of their end."""
+        now = self._recent.version_uids()
+        for key, uids in before.items():
+            missing = (uids - there) & now.get(key, set())
+            for uid in missing:
+                self._recent.gone("versions", key, uid)
+            if missing and key in found:
+                self._recent.mistrust(key)
+                found[key] = found[key]._replace(changed=True)
 
     async def _list_workers(self, namespace: str | None) -> None:
         """List the worker Deployments; afterwards their own watch says what has become of them."""

@@ -71,6 +71,10 @@ class Recent:
         """The Queues that are known, however old that is."""
         return set(self._queues)
 
+    def version_uids(self) -> dict[QueueKey, set[str]]:
+        """Return the uids of the QueueVersions that are known, by Queue, however old that is."""
+        return {key: set(kept) for key, kept in self._versions.items()}
+
     def queue(self, key: QueueKey) -> QueueObject | None:
         """Return the Queue; None: read it."""
         kept = self._queues.get(key)
@@ -210,7 +214,10 @@ class Recent:
                 self._ended.clear()
             self._ended[uid] = int(version)
         if what == "versions":
-            self._versions.get(key, {}).pop(uid, None)
+            if (kept_versions := self._versions.get(key)) is not None:
+                kept_versions.pop(uid, None)
+                if not kept_versions:
+                    del self._versions[key]
         elif what == "queue" and (kept := self._queues.get(key)) is not None and kept.uid == uid:
             del self._queues[key]
             self._scalers.pop(key, None)

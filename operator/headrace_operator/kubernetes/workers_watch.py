@@ -77,7 +77,7 @@ class WorkersWatch:
                 self._watch_once(namespace, known, notify)
             except Exception as error:  # whatever it is: nobody would see the thread end
                 if not self._stopped.is_set():
-                    log.warning("the watch of worker Deployments ended: %s", type(error).__name__)
+                    log.warning("the watch of worker Deployments ended: %s: %s", type(error).__name__, error)
             self._stopped.wait(RETRY_SECONDS)
 
     def _watch_once(self, namespace: str | None, known: dict[QueueKey, int], notify: Notify) -> None:
@@ -135,7 +135,7 @@ class WorkersWatch:
     @staticmethod
     def _compare(listed: dict[str, Any], known: dict[QueueKey, int], notify: Notify) -> None:
         """Tell what has changed while no stream was open."""
-        items = (item["metadata"] for item in listed["items"])
+        items = (item["metadata"] for item in listed["items"] or ())  # null if there is none, in this form of a list
         found = {key: resource_version(metadata) for metadata in items if (key := _key(metadata))}
         for key in known.keys() - found.keys():
             del known[key]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Any, cast
 
 import pytest
@@ -207,6 +208,41 @@ async def test_a_list_makes_everything_known_and_tells_what_a_watch_has_missed(r
     api.objects[f"{queues('ns')}/mail"] = queue(8, 16)
     assert (await lister.list_all())[KEY].changed
     assert partitions(recent) == 16
+
+
+async def test_a_queue_version_whose_end_was_missed_is_noticed_by_the_next_list(recent: Recent) -> None:
+    api = ApiInMemory()
+    api.objects = {
+        f"{queues('ns')}/mail": queue(5),
+        f"{queue_versions('ns')}/mail-v1": queue_version(6),
+    }
+    lister = Lister(cast(Kube, api), recent, ["ns"])
+    await lister.list_all()
+    assert phases(recent) == {"Active"}
+    del api.objects[f"{queue_versions('ns')}/mail-v1"]  # and no watch tells of it
+    assert phases(recent) == {"Active"}
+    assert (await lister.list_all())[KEY].changed, "the Queue is to be looked at"
+    assert recent.versions(KEY) is None, "its versions are read anew"
+    assert recent.version_uids() == {}
+    recent.keep_queue(queue(5))
+    recent.keep_versions(KEY, [])
+    assert not (await lister.list_all())[KEY].changed
+
+
+async def test_a_queue_version_that_comes_during_a_list_is_not_taken_for_gone(recent: Recent) -> None:
+    class Slow(ApiInMemory):
+        async def items(self, path: str, *, labels: str = "") -> AsyncIterator[dict[str, Any]]:
+            listed = [body async for body in super().items(path, labels=labels)]
+            if path == queue_versions("ns"):
+                recent.keep_version(KEY, queue_version(9))  # created after the server has answered
+            for body in listed:
+                yield body
+
+    api = Slow()
+    api.objects = {f"{queues('ns')}/mail": queue(5)}
+    recent.keep_queue(queue(5))
+    assert not (await Lister(cast(Kube, api), recent, ["ns"]).list_all())[KEY].changed
+    assert phases(recent) == {"Active"}
 
 
 class Broken(ApiInMemory):
