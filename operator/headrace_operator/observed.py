@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from pydantic import ValidationError
 
@@ -121,11 +121,27 @@ class ConnectionProblem:
     stalled: bool = False
 
 
+class HeldJob(NamedTuple):
+    """A job that holds up a drain. ``type``: "" if its record cannot be read. ``due_at``: since when it is due, ms.
+
+    ``holder``: who runs it, in words, "" if nobody does. ``poison``: it is run apart, since its workers died or hung,
+    ``expiries`` of them so far.
+    """
+
+    id: str
+    type: str
+    holder: str
+    due_at: int = 0
+    expiries: int = 0
+    poison: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Backend:
     """The Redis of the queue, read within one pass. ``counts``: by version, then by partition number.
 
     ``parked``: jobs whose type no worker knew, by version, then by type; of some partitions only if it is many.
+    ``held``: by version, some jobs of those that are stuck.
     ``owner_alive``: whether the Queue that the topology names as its owner exists (None: not looked up).
     ``leader``: who leads the workers (None: nobody).
     ``secret``: name and key of the Secret that the URL comes from, None if ``url`` may be shown. ``instead_of``: why it
@@ -144,6 +160,7 @@ class Backend:
     instead_of: ConnectionProblem | None = None
     unsafe: tuple[str, ...] | None = ()
     leader: Leader | None = None
+    held: Mapping[int, tuple[HeldJob, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

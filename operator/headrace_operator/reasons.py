@@ -98,10 +98,14 @@ ACTIONABLE = tuple(list(Reason)[list(Reason).index(Reason.INVALID_SPEC) : list(R
 
 
 class Finding(NamedTuple):
-    """A reason with the sentence that says what it is about and what to do."""
+    """A reason with the sentence that says what it is about and what to do.
+
+    ``detail``: what follows the sentence in a condition, and in no Event, since it changes while the finding stays.
+    """
 
     reason: Reason
     message: str
+    detail: str = ""
 
 
 class Event(NamedTuple):

@@ -225,7 +225,7 @@ def _dated(old: QueueStatus, draft: Draft, generation: int, now: datetime) -> Co
         observed_generation=generation,
         last_transition_time=since or now.replace(microsecond=0),
         reason=finding.reason,
-        message=finding.message,
+        message=finding.message + finding.detail,
     )
 
 
@@ -240,5 +240,8 @@ def _derived(status: QueueStatus) -> Any:
 
 def _moved(old: QueueStatus, new: QueueStatus) -> bool:
     before, after = old.depth or Depth(), new.depth or Depth()
+    told = new.condition("Draining")
+    if told is not None and told.reason == Reason.DRAIN_STUCK and told != old.condition("Draining"):
+        return True  # who looks for the job that is named has to find it
     pairs = zip(before.model_dump().values(), after.model_dump().values(), strict=True)
     return any((a == 0) != (b == 0) or abs(a - b) > MOVED * max(a, b) for a, b in pairs)

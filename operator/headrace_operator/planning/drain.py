@@ -10,11 +10,13 @@ from headrace.stores.base import Counts
 from headrace.topology import Topology
 from headrace_operator.observed import Backend
 from headrace_operator.planning.parked import unknown_types
+from headrace_operator.planning.stuck import stuck, stuck_finding
 from headrace_operator.reasons import Finding, Reason, normal, warning
 from headrace_operator.steps import BuryWaiting, CloseDrained, Complete, Settle, Step
 
-STUCK_MS = 600_000
-"""Jobs that could run and have not for this time need somebody."""
+SOONEST_MS, LATEST_MS = 250, 1_500
+"""Between looks at a version whose jobs run: a tenth of the time that it has drained, within these bounds."""
+STUCK_LOOK_MS = 10_000
 
 
 def drain(backend: Backend, topology: Topology) -> tuple[list[Step], Finding | None]:
@@ -45,8 +47,13 @@ def drain(backend: Backend, topology: Topology) -> tuple[list[Step], Finding | N
         if waiting is None:
             steps.append(Complete(version, event=told))
             continue
-        parked = backend.parked.get(version, {})
-        finding = finding or _stuck(version, counts, topology) or waits_for(version, counts, parked, waiting)
+        if finding is None:
+            cause = stuck(counts, topology.settings)
+            finding = (
+                waits_for(version, counts, backend.parked.get(version, {}), waiting)
+                if cause is None
+                else stuck_finding(version, cause, backend.held.get(version, ()))
+            )
     if finding is None and topology.older:
         finding = Finding(Reason.CLIENTS_MAY_RETRY, f"v{topology.older[0]} is drained and being removed")
     return steps, finding
@@ -60,8 +67,8 @@ def drained(counts: Mapping[int, Counts]) -> bool:
 def next_look_ms(backend: Backend) -> int | None:
     """Return after how many milliseconds the draining versions are worth another look; None if none drains.
 
-    30 s at most: soon while jobs run or wait, later if everything left is due later, and at once when the last of a
-    version is over.
+    30 s at most: soon while jobs run or wait, the sooner the shorter that has been, later if everything left is due
+    later or is stuck, and at once when the last of a version is over.
     """
     topology = backend.topology
     if topology is None or not topology.older:
@@ -69,46 +76,27 @@ def next_look_ms(backend: Backend) -> int | None:
     soonest = 30_000
     for version in topology.older:
         counts = backend.counts.get(version, {})
-        soonest = min(soonest, drain_look_ms(counts.values(), topology.settings.drain.timeout_ms))
+        soonest = min(soonest, _jobs_end_ms(counts, topology))
         if undrained_reason(counts) in (None, "ClientsMayRetry"):
             soonest = min(soonest, _retried_ms(counts.values()))
     return soonest
 
 
+def _jobs_end_ms(counts: Mapping[int, Counts], topology: Topology) -> int:
+    """Return after how many milliseconds the last job of a version may have ended, or need something."""
+    expected = drain_look_ms(counts.values(), topology.settings.drain.timeout_ms)
+    if expected > LATEST_MS:
+        return expected
+    if stuck(counts, topology.settings) is not None:
+        return STUCK_LOOK_MS
+    ages = [count.now - count.marked_at for count in counts.values() if count.marked_at is not None]
+    return min(LATEST_MS, max(SOONEST_MS, max(ages) // 10)) if ages else LATEST_MS
+
+
 def _retried_ms(counts: Iterable[Counts]) -> int:
     """Return after how many milliseconds no producer resends a call of before the mark: the version can end then."""
     waits = [count.marked_at + CLIENT_RETRY_MS - count.now for count in counts if count.marked_at is not None]
-    return max(0, *waits, 0) + 50
-
-
-def _stuck(version: int, counts: Mapping[int, Counts], topology: Topology) -> Finding | None:
-    """Say that jobs which could run have not for long, and why; None if they have, or wait for something else.
-
-    Without sizes: they change all the time, and each message is told as an Event of its own.
-    """
-    settings, marked = topology.settings, [count.marked_at for count in counts.values() if count.marked_at is not None]
-    now = max((count.now for count in counts.values()), default=0)
-    if not marked or settings.stop == "hold" or now - min(marked) < STUCK_MS:
-        return None
-    minutes = STUCK_MS // 60_000
-    oldest = [count.oldest_ready_at for count in counts.values() if count.oldest_ready_at is not None]
-    if oldest and now - min(oldest) >= STUCK_MS:
-        why = (
-            f"has held a ready job for more than {minutes} minutes: no worker takes it, or they do not keep up; see "
-            "WorkersAvailable and `headrace worker list`"
-        )
-    elif (
-        any(count.leased for count in counts.values())
-        and settings.timeout_ms is not None
-        and now - min(marked) >= STUCK_MS + settings.timeout_ms
-    ):
-        why = (
-            f"has drained for more than {minutes} minutes and a run's longest time, and a worker still holds a job of "
-            "it; `headrace worker list` says which"
-        )
-    else:
-        return None
-    return Finding(Reason.DRAIN_STUCK, f"v{version} {why}")
+    return max(0, *waits, 0) + 10
 
 
 def waits_for(version: int, counts: Mapping[int, Counts], parked: Mapping[str, int], waiting: str) -> Finding:

@@ -11,10 +11,12 @@ from headrace.leadership.overview import Leader, read_leader
 from headrace.stores.base import Counts, Store
 from headrace.topology import PartitionRef, Topology
 from headrace_operator.kubernetes.client import ApiError, Kube, queues
-from headrace_operator.observed import Backend, ConnectionProblem, QueueObject, QueueVersionObject
+from headrace_operator.observed import Backend, ConnectionProblem, HeldJob, QueueObject, QueueVersionObject
+from headrace_operator.planning.stuck import stuck
 from headrace_operator.planning.versions import ENDED
 from headrace_operator.reasons import Finding, Reason
 from headrace_operator.redis.connection import Connected, Connections, problem
+from headrace_operator.redis.held_jobs import held_jobs
 
 REDIS_SECONDS = 15.0
 """Longest time that reading one queue from Redis may take."""
@@ -80,7 +82,9 @@ class RedisView:
             _counts(connected.store, queue, _worth_counting(queue, versions, topology)),
             _leader(connected.store, queue, topology),
         )
-        parked = await _parked(connected.store, queue, counts)
+        parked, held = await asyncio.gather(
+            _parked(connected.store, queue, counts), _held(connected.store, topology, counts)
+        )
         alive = None
         if topology is not None and dict(topology.owner) != dict(owner):
             alive = await self._alive(topology.owner, owner)
@@ -96,6 +100,7 @@ class RedisView:
             connected.instead_of,
             await self._connections.unsafe(connected.store),
             leader,
+            held,
         )
 
     async def _alive(self, theirs: Mapping[str, str], ours: Mapping[str, str]) -> bool | None:
@@ -120,6 +125,7 @@ def fingerprint_of(backend: Backend, store: Store | None) -> tuple[Hashable, Has
         # All but the time of the reading, which is last.
         tuple(count[:-1] for counts in backend.counts.values() for count in counts.values()),
         tuple((version, *types.items()) for version, types in backend.parked.items()),
+        tuple(backend.held.items()),
     )
     return _at_a_glance(store, backend.marker, backend.topology), rest
 
@@ -193,3 +199,17 @@ async def _parked(
         for kind, jobs in types.items():
             of_version[kind] = of_version.get(kind, 0) + jobs
     return parked
+
+
+async def _held(
+    store: Store, topology: Topology | None, counts: Mapping[int, Mapping[int, Counts]]
+) -> dict[int, tuple[HeldJob, ...]]:
+    """Return some jobs of each draining version that is stuck. Such a version is looked at seldom."""
+    held: dict[int, tuple[HeldJob, ...]] = {}
+    if topology is None:
+        return held
+    for version in topology.older:
+        of_version = counts.get(version, {})
+        if (cause := stuck(of_version, topology.settings)) is not None:
+            held[version] = await held_jobs(store, topology.queue, version, of_version, cause)
+    return held

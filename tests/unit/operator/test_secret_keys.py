@@ -14,7 +14,7 @@ from headrace_operator.api.queue_spec import REDIS_SCHEMES
 from headrace_operator.kubernetes.client import ApiError, ApiUnavailable, Body, Kube, core
 from headrace_operator.kubernetes.secret_keys import DOUBTED_SECONDS, KEPT_SECONDS, SecretKey, Secrets
 from headrace_operator.observed import ConnectionProblem
-from headrace_operator.reasons import Reason
+from headrace_operator.reasons import Finding, Reason
 from headrace_operator.redis.connection import Connections, check_scheme
 from tests.unit.operator.api_in_memory import ApiInMemory
 from tests.unit.operator.scene import queue
@@ -182,7 +182,7 @@ async def test_what_is_wrong_with_a_secret_is_named(
     assert spec is not None
     found = await Connections(cast(Kube, api), clock=time).connect("ns", "u1", spec)
     assert isinstance(found, ConnectionProblem)
-    assert found.finding == (Reason.SECRET_MISSING, f"Secret ns/headrace-redis {said}")
+    assert found.finding == Finding(Reason.SECRET_MISSING, f"Secret ns/headrace-redis {said}")
     assert found.stalled
 
 
