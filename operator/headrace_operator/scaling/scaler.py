@@ -53,7 +53,7 @@ class ScalingMemory:
     """What one process knows of one queue. All times but ``scaled_at`` are the clock's.
 
     ``record`` None: not read from Redis yet; ``kept_at``: when it was last written there;
-    ``read_at``: when a Deployment that nobody watches was read. ``retired``: Pods that were
+    ``read_at``: when a Deployment that nobody watches was read. ``retired``: Pods of ``template`` that were
     told to take no more, with the time of then. ``starts``: uids of Pods whose start was measured or is not to be,
     ``ready``: how many were ready then. ``decision``: the last one; ``stepped_down``: why workers were last
     given up. ``scaled_at``, ``wrote_at``: when replicas were last written,
@@ -66,6 +66,7 @@ class ScalingMemory:
     read_at: float = float("-inf")
     failures: int = 0
     retired: dict[str, float] = field(default_factory=dict)
+    template: str = ""
     starts: set[str] | None = None
     ready: int = 0
     decision: Decision | None = None
@@ -139,6 +140,8 @@ class Scaler:
         entries: Sequence[WorkerEntry] = ()
         if stats is not None and target.store is not None and (target.foreign or memory.retired):
             entries = await known_workers(target.store, target.queue.queue_name)
+        if memory.template != target.deployment.template:
+            await self._forget_leaving(target, memory, entries)
         load = None
         if stats is not None:
             load = await self._measure(target, memory, stats)
@@ -177,6 +180,16 @@ class Scaler:
         if target.store is not None and stats is not None:
             await self._keep(target.store, target.queue.queue_name, memory, decided=after is not target)
         return Looked(after, self._again(after, memory, stats))
+
+    async def _forget_leaving(self, target: Target, memory: ScalingMemory, entries: Sequence[WorkerEntry]) -> None:
+        """Let those that were to leave take jobs again: that was decided for Pods that are being replaced now.
+
+        Their successors were never told, so counting them as leaving would leave too few. A store that does not answer
+        changes nothing about it: what they were told ends by itself.
+        """
+        if memory.retired and target.store is not None:
+            await _tell(target.store, target.queue.queue_name, entries, (), memory.retired)
+        memory.retired, memory.template = {}, target.deployment.template
 
     async def _measure(self, target: Target, memory: ScalingMemory, stats: Statistics) -> Load:
         record = Record.from_json(stats.scaling) if memory.record is None else memory.record

@@ -37,7 +37,8 @@ class WorkersInMemory:
     """``now``: seconds since the beginning. ``start``: seconds that a Pod takes to become ready.
 
     ``running``: jobs by Pod, as its worker says with its next beat. ``failing``: Pods that have started and are not
-    ready; those that were become ready again at ``recovered``.
+    ready; those that were become ready again at ``recovered``. ``generation``: of the Pods' template; while older Pods
+    are there, one more than asked for may be.
     """
 
     store: MemoryStore
@@ -49,6 +50,7 @@ class WorkersInMemory:
     beats: bool = True
     failing: set[str] = field(default_factory=set)
     recovered: dict[str, float] = field(default_factory=dict)
+    generation: int = 1
     _made: int = 0
     _told: dict[str, float] = field(default_factory=dict)
 
@@ -73,11 +75,12 @@ class WorkersInMemory:
     async def settle(self) -> None:
         """Let the controllers and the workers do what they do."""
         pods = {name: self.api.objects[f"{core('pods', NAMESPACE)}/{name}"] for name in self.pods}
-        for name in sorted(pods, key=lambda name: self._rank(pods[name]))[: max(0, len(pods) - self.replicas)]:
-            del self.api.objects[f"{core('pods', NAMESPACE)}/{name}"], pods[name]
-            self.stopped.append(name)
-            await self.store.leave(QUEUE, name)
-        for _ in range(self.replicas - len(pods)):
+        new = [name for name, pod in pods.items() if pod["metadata"]["labels"]["generation"] == str(self.generation)]
+        surge = 1 if len(new) < len(pods) else 0
+        for name in sorted(pods, key=lambda name: self._rank(pods[name]))[: max(0, len(pods) - self.replicas - surge)]:
+            await self._stop(pods, name)
+        new = [name for name in new if name in pods]
+        for _ in range(min(self.replicas + surge - len(pods), self.replicas - len(new))):
             self._made += 1
             name = f"pod-{self._made:02}"
             created = (BEGIN + timedelta(seconds=self.now)).isoformat()
@@ -87,6 +90,7 @@ class WorkersInMemory:
                 "resourceVersion": "1",
                 "generation": 1,
                 "creationTimestamp": created,
+                "labels": {"generation": str(self.generation)},
             }
             pods[name] = {"metadata": metadata, "status": {"phase": "Pending"}}
             self.api.objects[f"{core('pods', NAMESPACE)}/{name}"] = pods[name]
@@ -102,13 +106,31 @@ class WorkersInMemory:
                 pod["status"] = {"phase": "Running", "conditions": [condition]}
                 if self.beats:
                     await self.store.tick(QUEUE, name, Beat(pod=name, slots=4, in_flight=self.running.get(name, 0)))
+        old = [name for name, pod in pods.items() if pod["metadata"]["labels"]["generation"] != str(self.generation)]
+        for name in old[: max(0, ready - self.replicas)]:
+            await self._stop(pods, name)
+            ready -= 1
+        old = [name for name in old if name in pods]
         generation = self.deployment["metadata"]["generation"]
         self.deployment["status"] = {
             "replicas": len(pods),
-            "updatedReplicas": len(pods),
+            "updatedReplicas": len(pods) - len(old),
             "readyReplicas": ready,
             "observedGeneration": generation,
         }
+
+    async def _stop(self, pods: dict[str, Any], name: str) -> None:
+        del self.api.objects[f"{core('pods', NAMESPACE)}/{name}"], pods[name]
+        self.stopped.append(name)
+        await self.store.leave(QUEUE, name)
+
+    async def roll_out(self) -> None:
+        """Let the Pods be replaced, one by one, by those of another template."""
+        self.generation += 1
+        template = self.deployment["spec"]["template"]
+        template["metadata"]["labels"]["example"] = f"generation-{self.generation}"
+        self.deployment["metadata"]["generation"] += 1
+        await self.settle()
 
     async def fail(self) -> None:
         """Let none of the Pods of now be ready, as when Redis is away."""
