@@ -21,7 +21,7 @@ help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: setup-python setup-system setup-cluster setup-mongo ## everything that tests need (Debian packages only as root)
-	@$(PY) -m tests.cluster.binaries --later keda
+	@$(PY) -m tests.cluster.binaries --later keda keda-metrics-server
 
 setup-python: ## .venv with the locked packages
 	@test -n "$(PYTHON)" || { echo "setup: Python 3.11 or newer is needed; install it or pass PYTHON=/path/to/python"; exit 1; }
@@ -36,8 +36,8 @@ setup-cluster: setup-python ## Kubernetes binaries, found or built once
 setup-mongo: setup-python ## a server that speaks the MongoDB protocol, built once, for tests
 	@$(PY) -m tests.cluster.binaries ferretdb
 
-setup-keda: setup-python ## the KEDA operator, built once, for tests beside it and for B14; else built when first needed
-	@$(PY) -m tests.cluster.binaries keda
+setup-keda: setup-python ## KEDA's operator and metrics server, built once, for tests and for B14; else built when first needed
+	@$(PY) -m tests.cluster.binaries keda keda-metrics-server
 
 lock: setup-python ## resolve requirements.in into requirements.lock
 	@$(PY) -m uv pip compile requirements.in -o requirements.lock --quiet --universal --python-version 3.11 \

@@ -1,6 +1,6 @@
 """The real servers and tools: found on this machine, or built once from their Go modules and cached.
 
-``python -m tests.cluster.binaries`` makes them ready and prints one ``name path`` line each; KEDA only if it is named.
+``python -m tests.cluster.binaries`` makes them ready and prints one ``name path`` line each; KEDA's only if named.
 
 Order of search for each program:
 
@@ -122,6 +122,14 @@ def _keda() -> Tool:
     return Tool("keda", f"keda-{KEDA}", module, (), (2, 20), (2, 20), 6)
 
 
+def _keda_metrics_server() -> Tool:
+    """KEDA's metrics server. Its own program listens on all interfaces for a purpose that no test has."""
+    root = "github.com/kedacore/keda/v2"
+    main = Path(__file__).with_name("keda_metrics_server.go").read_text()
+    module = Module(path=root, version=f"v{KEDA}", main=main, own_replaces=True)
+    return Tool("keda-metrics-server", f"keda-{KEDA}", module, (), (2, 20), (2, 20), 3)
+
+
 # In the order of building: what a control plane needs comes first.
 TOOLS: dict[str, Tool] = {
     tool.name: tool
@@ -134,12 +142,13 @@ TOOLS: dict[str, Tool] = {
         _helm(),
         _ferretdb(),
         _keda(),
+        _keda_metrics_server(),
     )
 }
 CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 CLUSTER = (*CONTROL_PLANE, "kubectl", "helm")
 """What `LocalCluster` needs; the others are for single tests, which ask for them."""
-LATER = ("keda",)
+LATER = ("keda", "keda-metrics-server")
 """Built only when asked for by name: it takes long, and few need it."""
 
 
@@ -294,7 +303,8 @@ def main(names: list[str]) -> int:
         for name in names:
             if locate(name) is None:
                 minutes = f"{TOOLS[name].minutes:.0f} min on 2 cores"
-                _say(f"headrace: {name} is built when it is first needed, {minutes}; make setup-{name} does it now")
+                target = f"make setup-{TOOLS[name].group.partition('-')[0]}"
+                _say(f"headrace: {name} is built when it is first needed, {minutes}; {target} does it now")
         return 0
     try:
         paths = ensure(names or None)

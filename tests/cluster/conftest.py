@@ -28,7 +28,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         if item.get_closest_marker("cluster"):
             wanted.update(binaries.CLUSTER)
         if "keda" in getattr(item, "fixturenames", ()):
-            wanted.add("keda")
+            wanted.update(binaries.LATER)
     if wanted and not config.option.collectonly:
         capture = config.pluginmanager.getplugin("capturemanager")
         with capture.global_and_fixture_disabled() if capture else contextlib.nullcontext():

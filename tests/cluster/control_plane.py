@@ -26,6 +26,7 @@ from tests.cluster.rest import ApiError, Rest
 T = TypeVar("T")
 
 ETCD, API_SERVER, CONTROLLERS, SCHEDULER = binaries.CONTROL_PLANE
+PROXY = "aggregator"
 SERVICE_NETWORK = "10.0.0.0/24"
 
 AUDIT_POLICY = """
@@ -204,6 +205,10 @@ class ControlPlane:
         kubelet, kubelet_key = self._authority.client("kube-apiserver-kubelet-client", "system:masters").write(
             folder, "kubelet-client"
         )
+        # By it the API server shows servers of further APIs on whose behalf it asks.
+        proxy_authority = Authority("headrace-proxy")
+        (folder / "proxy-ca.crt").write_bytes(proxy_authority.certificate)
+        proxy, proxy_key = proxy_authority.client(PROXY).write(folder, "proxy")
         private, public = signing_pair()
         write_private(folder / "service-account.key", private)
         (folder / "service-account.pub").write_bytes(public)
@@ -248,6 +253,13 @@ class ControlPlane:
             f"--service-account-key-file={folder / 'service-account.pub'}",
             f"--service-account-signing-key-file={folder / 'service-account.key'}",
             "--service-account-issuer=https://kubernetes.default.svc",
+            f"--proxy-client-cert-file={proxy}",
+            f"--proxy-client-key-file={proxy_key}",
+            f"--requestheader-client-ca-file={folder / 'proxy-ca.crt'}",
+            f"--requestheader-allowed-names={PROXY}",
+            "--requestheader-username-headers=X-Remote-User",
+            "--requestheader-group-headers=X-Remote-Group",
+            "--requestheader-extra-headers-prefix=X-Remote-Extra-",
             f"--service-cluster-ip-range={SERVICE_NETWORK}",
             "--authorization-mode=RBAC",
             "--endpoint-reconciler-type=none",  # it would refuse a loopback address

@@ -1,10 +1,13 @@
-"""The real KEDA operator as a local process beside the control plane, with its CustomResourceDefinitions."""
+"""The real KEDA as local processes beside the control plane: its definitions, its operator, its metrics server."""
 
 from __future__ import annotations
 
+import base64
+import contextlib
 import os
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -18,6 +21,9 @@ from tests.cluster.rest import Object
 
 NAMESPACE = "keda"
 SCALED = ("keda.sh/v1alpha1", "ScaledObject")
+API_SERVICE = ("apiregistration.k8s.io/v1", "APIService")
+METRICS_API = "v1beta1.external.metrics.k8s.io"
+METRICS_SERVICE = "keda-metrics-apiserver"
 PATIENCE = 60.0
 
 
@@ -25,9 +31,9 @@ class Keda:
     """KEDA's operator for all namespaces, with the administrator's rights; a context manager.
 
     It goes from zero to one replica and back by itself. For more than one it makes a HorizontalPodAutoscaler, whose
-    metrics come from KEDA's metrics server; that one is not started here, but what it would ask the operator can be
-    asked at ``metrics_address``, with the certificates in ``certificates``. When it ends it takes every ScaledObject
-    with it: without their operator, nobody would remove their finalizers.
+    metrics come from KEDA's metrics server, which is there within `metrics_server`. What that would ask the operator
+    can also be asked at ``metrics_address``, with the certificates in ``certificates``. When it ends it takes every
+    ScaledObject with it: without their operator, nobody would remove their finalizers.
     """
 
     def __init__(self, cluster: LocalCluster) -> None:
@@ -58,7 +64,9 @@ class Keda:
         plane = self._cluster.control_plane
         metrics, probes, service = free_ports(3)
         self.metrics_address = f"localhost:{service}"
-        self._write_certificates(plane.authority.server("keda-operator", ["localhost"], peer=True))
+        self._write_certificates(
+            plane.authority.server("keda", ["localhost", f"{METRICS_SERVICE}.{NAMESPACE}.svc"], peer=True)
+        )
         command = [
             str(program),
             f"--metrics-bind-address=127.0.0.1:{metrics}",
@@ -68,15 +76,7 @@ class Keda:
             "--leader-elect=false",
             "--zap-time-encoding=iso8601",
         ]
-        env = {
-            "PATH": os.environ.get("PATH", ""),
-            "HOME": str(plane.folder),
-            "KUBECONFIG": str(plane.kubeconfig),
-            "WATCH_NAMESPACE": "",
-            "POD_NAMESPACE": NAMESPACE,
-            "KEDA_CLUSTER_OBJECT_NAMESPACE": NAMESPACE,
-        }
-        part = self._component = Component("keda", command, log=self.log, guard=plane.guard, env=env)
+        part = self._component = Component("keda", command, log=self.log, guard=plane.guard, env=self._environment())
         part.start()
 
         def serves() -> bool:
@@ -85,6 +85,65 @@ class Keda:
             return _ready(f"http://127.0.0.1:{probes}/readyz")
 
         self._cluster.wait_for(serves, PATIENCE, what="KEDA to be ready")
+
+    @contextlib.contextmanager
+    def metrics_server(self) -> Iterator[None]:
+        """Let KEDA's metrics server answer for external.metrics.k8s.io, whom HorizontalPodAutoscalers are served by."""
+        program = binaries.ensure(["keda-metrics-server"])["keda-metrics-server"]
+        plane = self._cluster.control_plane
+        (port,) = free_ports(1)
+        command = [
+            str(program),
+            "--bind-address=127.0.0.1",
+            f"--secure-port={port}",
+            f"--tls-cert-file={self.certificates / 'tls.crt'}",
+            f"--tls-private-key-file={self.certificates / 'tls.key'}",
+            f"--cert-dir={self.certificates}",
+            f"--metrics-service-address={self.metrics_address}",
+            *(f"--{use}-kubeconfig={plane.kubeconfig}" for use in ("authentication", "authorization", "lister")),
+        ]
+        log = plane.logs / "keda-metrics-server.log"
+        part = Component("keda-metrics-server", command, log=log, guard=plane.guard, env=self._environment())
+        part.start()
+        try:
+            self._register(port)
+            self._cluster.wait_for(partial(self._answers, part), PATIENCE, what=f"{METRICS_API} to be available")
+            yield
+        finally:
+            # An API that nobody answers for would keep every namespace that is deleted from ending.
+            self._cluster.delete(*API_SERVICE, METRICS_API)
+            part.stop()
+
+    def _register(self, port: int) -> None:
+        # There is no proxy for Services here; to a name the API server connects by itself.
+        address = {"type": "ExternalName", "externalName": "localhost"}
+        authority = base64.b64encode(self._cluster.control_plane.authority.certificate).decode()
+        where = {"name": METRICS_SERVICE, "namespace": NAMESPACE, "port": port}
+        group, version = METRICS_API.split(".", 1)[1], METRICS_API.split(".", 1)[0]
+        served = {"group": group, "version": version, "groupPriorityMinimum": 100, "versionPriority": 100}
+        service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": METRICS_SERVICE}, "spec": address}
+        self._cluster.apply(service, namespace=NAMESPACE)
+        spec = {**served, "service": where, "caBundle": authority}
+        api, kind = API_SERVICE
+        self._cluster.apply({"apiVersion": api, "kind": kind, "metadata": {"name": METRICS_API}, "spec": spec})
+
+    def _answers(self, part: Component) -> bool:
+        if part.exit_code is not None:
+            raise RuntimeError(f"{part.name} ended with exit code {part.exit_code}; it said last:\n{part.tail()}")
+        found = self._cluster.get(*API_SERVICE, METRICS_API)
+        conditions = (found or {}).get("status", {}).get("conditions") or ()
+        return any(each["type"] == "Available" and each["status"] == "True" for each in conditions)
+
+    def _environment(self) -> dict[str, str]:
+        plane = self._cluster.control_plane
+        return {
+            "PATH": os.environ.get("PATH", ""),
+            "HOME": str(plane.folder),
+            "KUBECONFIG": str(plane.kubeconfig),
+            "WATCH_NAMESPACE": "",
+            "POD_NAMESPACE": NAMESPACE,
+            "KEDA_CLUSTER_OBJECT_NAMESPACE": NAMESPACE,
+        }
 
     def stop(self) -> None:
         """Remove all ScaledObjects and end it."""

@@ -108,6 +108,12 @@ class Emails:
         assert found is not None
         return dict(found["status"])
 
+    def autoscaler(self) -> Object:
+        """The status of the HorizontalPodAutoscaler that KEDA made."""
+        found = self.cluster.get("autoscaling/v2", "HorizontalPodAutoscaler", "keda-hpa-emails", self.queues.namespace)
+        assert found is not None
+        return dict(found["status"])
+
     def replicas(self) -> int:
         return int(self.queues.deployment("emails")["spec"]["replicas"])
 
@@ -193,6 +199,31 @@ def test_the_autoscaler_that_keda_makes_is_given_the_number_of_workers_that_the_
     wanted = emails.metric(name, clients)
     assert 2 <= wanted <= 15
     assert wanted == int(wanted)
+
+
+@pytest.mark.timeout(400)
+def test_QG7_keda_and_its_autoscaler_follow_the_wanted_number_from_one_to_four_and_back_to_one(
+    queues: Queues, keda: Keda, emails: Emails
+) -> None:
+    """Everything that a cluster with KEDA has: its metrics server, and the controller of HorizontalPodAutoscalers."""
+    queues.apply("emails", workers=workers(concurrency=2), scaling={"mode": "Disabled"}, timeoutSeconds=600)
+    queues.wait("emails", "ScalingActive", "False", "ScalingDisabled")
+    at_once = {"horizontalPodAutoscalerConfig": {"behavior": {"scaleDown": {"stabilizationWindowSeconds": 0}}}}
+    with keda.metrics_server():
+        emails.scale(pollingInterval=1, minReplicaCount=1, maxReplicaCount=4, advanced=at_once)
+        emails.wait_replicas(1)
+        names = [f"held-{n}" for n in range(40)]
+        emails.put(*names, kind="held")
+        emails.wait(lambda: emails.replicas() == 4, "the autoscaler to ask for four", 120)
+        emails.wait(lambda: emails.autoscaler()["currentReplicas"] == 4, "four Pods")
+        active = next(each for each in emails.autoscaler()["conditions"] if each["type"] == "ScalingActive")
+        assert (active["status"], active["reason"]) == ("True", "ValidMetricFound")
+        emails.wait(lambda: in_flight(emails) == 8, "two jobs in each of them", 90)
+        jobs.let_go(emails.url, emails.queue, *names)
+        emails.wait(lambda: emails.runs() == {f"{name}@v1": 1 for name in names}, "all jobs", 90)
+        emails.wait(lambda: emails.replicas() == 1, "the autoscaler to ask for one", 180)
+    assert "Scaled" not in queues.events("emails")
+    assert "SuccessfulRescale" in queues.events("keda-hpa-emails")
 
 
 def test_a_scaled_object_for_workers_that_the_operator_scales_is_named_as_a_conflict(
