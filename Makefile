@@ -27,8 +27,9 @@ setup-python: ## .venv with the locked packages
 	@test -n "$(PYTHON)" || { echo "setup: Python 3.11 or newer is needed; install it or pass PYTHON=/path/to/python"; exit 1; }
 	@$(PYTHON) scripts/setup_python.py
 
-setup-system: ## Debian packages for Redis and image tests; says so and goes on when not root
+setup-system: ## Debian packages for Redis, image tests and alert rules; says so and goes on when not root
 	@scripts/setup_system.sh
+	@scripts/setup_promtool.sh
 
 setup-cluster: setup-python ## Kubernetes binaries, found or built once
 	@$(PY) -m tests.cluster.binaries etcd kube-apiserver kube-controller-manager kube-scheduler kubectl helm

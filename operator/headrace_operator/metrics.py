@@ -15,6 +15,8 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from headrace.telemetry.counts import BUCKETS, Histogram
+from headrace_operator.api.names import QueueKey
+from headrace_operator.queue_gauges import QueueGauges, families
 
 Outcome = Literal["settled", "gone", "failed"]
 """Of a pass: everything is as it can be now; the Queue is gone; an error ended it."""
@@ -46,6 +48,7 @@ class OperatorMetrics(Collector):
         self._calls = Counter[tuple[str, str, str]]()
         self._call_seconds: dict[str, Histogram] = {}
         self._waited = 0.0
+        self._queues: dict[QueueKey, QueueGauges] = {}
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
 
@@ -79,6 +82,17 @@ class OperatorMetrics(Collector):
     def waited(self, seconds: float) -> None:
         """Count time that a call waited because others were sent before."""
         self._waited += seconds
+
+    def show(self, key: QueueKey, gauges: QueueGauges) -> None:
+        """Show this of a Queue from now on."""
+        self._queues[key] = gauges
+
+    def hide(self, key: QueueKey | None = None) -> None:
+        """Show nothing any more of a Queue that is gone, or of any (None): another operator works now."""
+        if key is None:
+            self._queues.clear()
+        else:
+            self._queues.pop(key, None)
 
     def render(self) -> tuple[str, bytes]:
         """Return content type and body of the text format."""
@@ -127,6 +141,7 @@ class OperatorMetrics(Collector):
             ("list_age_seconds", "Time since all Queues were listed.", now.list_age_seconds),
         ):
             yield GaugeMetricFamily(f"headrace_operator_{name}", text, value=value)
+        yield from families(dict(self._queues))
 
 
 def resource_of(path: str) -> str:

@@ -22,6 +22,7 @@ from headrace_operator.observe import Observer, Unchanged
 from headrace_operator.observed import Observed, QueueObject
 from headrace_operator.planning import Plan, plan
 from headrace_operator.planning.leader import leader_event, leader_of
+from headrace_operator.queue_gauges import gauges_of
 from headrace_operator.reasons import ACTIONABLE, Event, Finding, Reason, normal, warning
 from headrace_operator.redis.connection import Connections, is_of_connection, problem
 from headrace_operator.scaling.target import Target, target_of
@@ -190,6 +191,7 @@ class Reconciler:
         """Write the status if it has to be; False if the object was changed or removed meanwhile."""
         queue, memory = seen.queue, self._memory.of(seen.queue.uid)
         status = build_status(seen, decision, failure)
+        self._metrics.show(QueueKey(queue.namespace, queue.name), gauges_of(queue.queue_name, status))
         derived = to_write(queue.status, status, measured_due=False)
         due = self._clock() - memory.measured_at >= MEASURED_SECONDS
         measured = to_write(queue.status, status, measured_due=True)
@@ -218,6 +220,7 @@ class Reconciler:
 
     async def _forget(self, key: QueueKey) -> None:
         self._scale(key, None)
+        self._metrics.hide(key)
         uid = self._uids.pop(key, None)
         self._recent.forget(key)
         if uid is not None:

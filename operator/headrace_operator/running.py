@@ -173,6 +173,7 @@ class Duties:
                     tasks.create_task(part)
         finally:
             self._dispatcher = None
+            self._metrics.hide()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LAST_EVENTS_SECONDS):
                     await recorder.flush()

@@ -29,6 +29,13 @@ def test_metrics_that_a_page_names_are_shown(page: str) -> None:
     assert named - shown() == set()
 
 
+def test_metrics_that_an_alert_reads_are_shown() -> None:
+    rules = (ROOT / "charts/headrace/files/alerts.yaml").read_text()
+    named = set(re.findall(r"headrace_[a-z_]+(?=[{\[ )])", rules)) - PACKAGES
+    assert len(named) > 10
+    assert {name.removesuffix("_bucket") for name in named} - shown() == set()
+
+
 def test_an_autoscaler_asks_for_what_the_adapter_is_told_to_make() -> None:
     text = (ROOT / "docs" / "scaling.md").read_text()
     made = set(re.findall(r"name: \{as: (headrace_[a-z_]+)\}", text))

@@ -124,6 +124,11 @@ class Workers(ApiModel):
         json_schema_extra={"x-kubernetes-list-type": "atomic"},
     )
     concurrency: int = Field(16, ge=1, le=4096, description="Jobs that one worker Pod runs at the same time.")
+    metrics: Literal["none", "prometheus", "otel"] = Field(
+        "none",
+        description="What the workers tell about themselves. prometheus: /metrics on the port health; otel: recorded "
+        "with OpenTelemetry. The image needs headrace[prometheus] or headrace[otel] then.",
+    )
     env: Annotated[list[EnvVar], Field(max_length=256)] = Field(
         default=[],
         description="Environment of the worker container. Names that begin with HEADRACE_, and POD_NAME, "

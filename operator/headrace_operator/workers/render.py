@@ -256,6 +256,7 @@ def _environment(queue: QueueObject, workers: Workers, backend: Backend) -> list
         {"name": "HEADRACE_CONCURRENCY", "value": str(workers.concurrency)},
         {"name": "HEADRACE_GRACE_SECONDS", "value": str(max(0, stopping - grace.WIND_DOWN_SECONDS))},
         {"name": "HEADRACE_HEALTH_PORT", "value": str(HEALTH_PORT)},
+        *([] if workers.metrics == "none" else [{"name": "HEADRACE_METRICS", "value": workers.metrics}]),
         *given,
     ]
 

@@ -47,6 +47,7 @@ def test_helm_brings_the_operator_up_and_its_rights_suffice(
         assert sorted(page["headrace_operator_is_leader"] for page in pages) == [0, 1]
         leader = max(pages, key=lambda page: page["headrace_operator_is_leader"])
         assert leader["headrace_operator_queues"] == 1
+        assert leader["headrace_operator_queue_condition"] == 2, "Ready and ConnectionReady"
         assert leader["headrace_operator_steps_total"] > 10
         assert leader["headrace_operator_api_calls_total"] > 10
         assert [line for line in said if " 403 " in line["message"] or "error" in line] == []
@@ -65,11 +66,15 @@ def metrics_of(pod: Object) -> dict[str, float]:
     return found
 
 
+def objects_of(cluster: LocalCluster, *values: str) -> list[Object]:
+    options = [part for value in values for part in ("--set", value)]
+    found = yaml.safe_load_all(cluster.helm("template", "x", str(CHART), *options))
+    return [body for body in found if body is not None]
+
+
 def test_helm_renders_what_monitoring_and_the_network_need_only_if_asked(cluster: LocalCluster) -> None:
     def kinds(*values: str) -> list[str]:
-        options = [part for value in values for part in ("--set", value)]
-        found = yaml.safe_load_all(cluster.helm("template", "x", str(CHART), *options))
-        return [body["kind"] for body in found if body is not None]
+        return [body["kind"] for body in objects_of(cluster, *values)]
 
     plain = kinds()
     assert {"Service", "ServiceMonitor", "PodMonitor", "NetworkPolicy", "Job"}.isdisjoint(plain)
@@ -78,6 +83,7 @@ def test_helm_renders_what_monitoring_and_the_network_need_only_if_asked(cluster
     added = kinds(
         "metrics.serviceMonitor.enabled=true",
         "metrics.podMonitor.enabled=true",
+        "metrics.alerts.enabled=true",
         "networkPolicy.enabled=true",
         "uninstall.releaseFinalizers=true",
         "extraObjects[0].kind=ConfigMap",
@@ -87,9 +93,31 @@ def test_helm_renders_what_monitoring_and_the_network_need_only_if_asked(cluster
         "Job",
         "NetworkPolicy",
         "PodMonitor",
+        "PrometheusRule",
         "Service",
         "ServiceMonitor",
     ]
+
+
+def test_helm_installs_the_alert_rules_as_they_are_tested(cluster: LocalCluster) -> None:
+    found = objects_of(cluster, "metrics.alerts.enabled=true", "metrics.alerts.labels.release=prometheus")
+    (rule,) = (body for body in found if body["kind"] == "PrometheusRule")
+    assert rule["spec"] == yaml.safe_load((CHART / "files/alerts.yaml").read_text())
+    assert rule["metadata"]["labels"]["release"] == "prometheus"
+
+
+def test_helm_lets_workers_be_scraped_where_their_queues_are_watched(cluster: LocalCluster) -> None:
+    def workers(*values: str) -> Object:
+        found = objects_of(cluster, "metrics.workers.podMonitor.enabled=true", *values)
+        (monitor,) = (body for body in found if body["kind"] == "PodMonitor")
+        spec: Object = monitor["spec"]
+        return spec
+
+    assert workers()["namespaceSelector"] == {"any": True}
+    assert workers("watchNamespaces={a,b}")["namespaceSelector"] == {"matchNames": ["a", "b"]}
+    labels = {"app.kubernetes.io/managed-by": "headrace-operator", "app.kubernetes.io/component": "worker"}
+    assert workers()["selector"]["matchLabels"] == labels
+    assert workers()["podMetricsEndpoints"] == [{"port": "health", "path": "/metrics", "interval": "30s"}]
 
 
 def test_helm_gives_no_right_outside_of_the_watched_namespaces(cluster: LocalCluster, installed: str) -> None:

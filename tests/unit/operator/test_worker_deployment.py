@@ -72,6 +72,15 @@ def test_a_worker_gets_what_it_needs_and_no_more() -> None:
     assert "replicas" not in rendered()["spec"]
 
 
+@pytest.mark.parametrize("kind", ["prometheus", "otel"])
+def test_metrics_are_told_if_they_are_asked_for(kind: str) -> None:
+    def variables(**asked: Any) -> dict[str, Any]:
+        return {entry["name"]: entry.get("value") for entry in pod(rendered(**asked))["containers"][0]["env"]}
+
+    assert "HEADRACE_METRICS" not in variables()
+    assert variables(metrics=kind)["HEADRACE_METRICS"] == kind
+
+
 def test_a_url_from_a_secret_is_a_mounted_file_and_never_a_variable() -> None:
     spec = queue(workers=WORKERS)
     assert spec.spec is not None
