@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -135,6 +138,46 @@ def test_QD5_dead_letters_are_exported_as_lines(run: Run) -> None:
 def test_an_export_ends_at_its_limit(run: Run) -> None:
     code, out, _ = run("dead", "export", "emails", "--limit", "2")
     assert (code, len(out.splitlines())) == (0, 2)
+
+
+def test_QD5_what_is_exported_comes_back_from_a_file_or_stdin(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = run("dead", "export", "emails")[1]
+    file = tmp_path / "dead.jsonl"
+    file.write_text(lines)
+    before = json.loads(run("dead", "list", "emails", "-o", "json")[1])
+    assert run("dead", "delete", "emails", "--all", "--yes")[0] == 0
+    code, out, _ = run("dead", "import", "emails", str(file), "--dry-run")
+    assert (code, [line.split() for line in out.splitlines()]) == (
+        0,
+        [["NAME", "MISSING", "EXISTING", "LIVE"], ["emails", "3", "0", "0"]],
+    )
+    assert names(run) == []
+    told = json.loads(run("dead", "import", "emails", str(file), "-o", "json")[1])
+    assert told == {"queue": "emails", "changed": True, "added": 3, "existing": 0, "live": 0}
+    assert json.loads(run("dead", "list", "emails", "-o", "json")[1]) == before
+    assert run("dead", "retry", "emails", "--id", "a", "--yes")[0] == 0
+    monkeypatch.setattr(sys, "stdin", io.StringIO(lines + "\n"))
+    told = json.loads(run("dead", "import", "emails", "-o", "json")[1])
+    assert (told["changed"], told["added"], told["existing"], told["live"]) == (False, 0, 2, 1)
+    assert run("dead", "retry", "emails", "--all", "--yes")[:2] == (0, "2 enqueued\n")
+
+
+@pytest.mark.parametrize(
+    ("second", "told"),
+    [("{oops", "line 2: is not JSON"), ("{}", "line 2: line: is no dead letter; import lines as")],
+)
+def test_an_import_with_a_wrong_line_changes_nothing(run: Run, tmp_path: Path, second: str, told: str) -> None:
+    file = tmp_path / "dead.jsonl"
+    file.write_text(run("dead", "export", "emails", "--limit", "1")[1] + second)
+    assert run("dead", "delete", "emails", "--all", "--yes")[0] == 0
+    code, out, err = run("dead", "import", "emails", str(file))
+    assert (code, out) == (1, "")
+    assert told in err
+    assert "nothing was imported" in err
+    assert names(run) == []
+    assert run("dead", "import", "emails", str(tmp_path / "none"))[2].startswith("Error: FILE: ")
 
 
 def test_an_unknown_queue_is_named(run: Run) -> None:

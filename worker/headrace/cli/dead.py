@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
@@ -26,6 +25,7 @@ from headrace.cli.output import (
     with_store,
 )
 from headrace.cli.topology import QueueArgument
+from headrace.dead_letter_lines import line_of
 from headrace.dead_letters import DeadJob, Wanted, dead_jobs, delete_dead, retry_dead, server_now
 from headrace.producer import Producer
 from headrace.stores import Store
@@ -69,7 +69,7 @@ def list_dead(
         )
         for dead in found
     ]
-    show(output, [_described(dead) for dead in found], ("NAME", "TYPE", "PARTITION", "RUNS", "ERROR", "AGE"), rows)
+    show(output, [line_of(dead) for dead in found], ("NAME", "TYPE", "PARTITION", "RUNS", "ERROR", "AGE"), rows)
 
 
 @app.command("groups")
@@ -169,13 +169,13 @@ def export(
     redis_url_file: UrlFileOption = None,
     prefix: PrefixOption = None,
 ) -> None:
-    """Print dead letters as JSON lines."""
+    """Print dead letters as JSON lines, from which `headrace dead import` makes them again."""
 
     async def act(store: Store) -> None:
         wanted, left = _filter(id, type, error), limit
         async for dead in dead_jobs(store, queue):
             if wanted(dead):
-                print(json.dumps(_described(dead), ensure_ascii=False))
+                print(json.dumps(line_of(dead), ensure_ascii=False))
                 left -= 1
                 if not left:
                     break
@@ -230,26 +230,3 @@ def _agreed(
         return False
     ask(f"{verb} {jobs} dead letter(s)", queue)
     return True
-
-
-def _described(dead: DeadJob) -> dict[str, Any]:
-    data: dict[str, Any] = {
-        "id": dead.id,
-        "queue": dead.ref.queue,
-        "version": dead.ref.version,
-        "partition": dead.ref.partition,
-        "died_at": datetime.fromtimestamp(dead.letter.died_at / 1000, UTC).isoformat(timespec="milliseconds"),
-        "error": dead.error,
-    }
-    if dead.job is not None:
-        payload = dead.job.payload
-        data |= {
-            "type": dead.job.type,
-            "runs": dead.job.attempt,
-            "crashes": dead.job.crashes,
-            "payload": payload.hex() if isinstance(payload, bytes) else payload,
-            "payload_is_hex": isinstance(payload, bytes),
-            "headers": dead.job.headers,
-            "history": [entry._asdict() for entry in dead.job.history],
-        }
-    return data

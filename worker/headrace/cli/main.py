@@ -13,6 +13,7 @@ from headrace.cli.audit import audit_queue
 from headrace.cli.check import check
 from headrace.cli.command_line import Noun, Root
 from headrace.cli.completion import completion
+from headrace.cli.dead_import import import_dead
 from headrace.cli.job_actions import cancel, delete, retry
 from headrace.cli.queue_list import describe_queue, list_queues
 from headrace.cli.queue_pause import pause, resume
@@ -41,6 +42,7 @@ queue.app.command("purge")(purge)
 job.app.command("cancel")(cancel)
 job.app.command("delete")(delete)
 job.app.command("retry")(retry)
+dead.app.command("import")(import_dead)
 app.add_typer(worker.app, name="worker")
 app.add_typer(topology.app, name="topology")
 app.add_typer(queue.app, name="queue")
