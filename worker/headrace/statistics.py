@@ -6,7 +6,7 @@ goes in steps of 64 partitions, a few milliseconds of the server's time each.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from headrace.errors import UnknownQueue
 from headrace.stores.base import Depth, Growth, Statistics, Store, Survey
@@ -63,10 +63,6 @@ def depth_of(topology: Topology, version: int, surveys: Sequence[Survey]) -> Dep
         next_due_at=min((each.next_due_at for each in counts if each.next_due_at is not None), default=None),
         due_within=tuple(map(sum, zip(*(survey.due_within for survey in surveys), strict=True))),
     )
-
-
-def _earliest(times: Iterable[int | None]) -> int | None:
-    return min((at for at in times if at is not None), default=None)
 
 
 def sum_of_growth(surveys: Sequence[Survey]) -> Growth:

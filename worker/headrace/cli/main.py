@@ -14,6 +14,7 @@ from headrace.cli.check import check
 from headrace.cli.command_line import Noun, Root
 from headrace.cli.completion import completion
 from headrace.cli.dead_import import import_dead
+from headrace.cli.doctor import doctor
 from headrace.cli.job_actions import cancel, delete, retry
 from headrace.cli.queue_list import describe_queue, list_queues
 from headrace.cli.queue_pause import pause, resume
@@ -55,6 +56,7 @@ app.command("status")(status)
 app.command("audit")(audit_queue)
 app.command("acl")(acl)
 app.command("check")(check)
+app.command("doctor")(doctor)
 app.command("completion")(completion)
 
 
