@@ -16,6 +16,7 @@ from headrace.cli.completion import completion
 from headrace.cli.dead_import import import_dead
 from headrace.cli.doctor import doctor
 from headrace.cli.job_actions import cancel, delete, retry
+from headrace.cli.queue_apply import apply
 from headrace.cli.queue_list import describe_queue, list_queues
 from headrace.cli.queue_pause import pause, resume
 from headrace.cli.queue_purge import purge
@@ -37,6 +38,7 @@ worker.app.command("describe")(describe_worker)
 worker.app.command("stop-claiming")(stop_claiming)
 queue.app.command("list")(list_queues)
 queue.app.command("describe")(describe_queue)
+queue.app.command("apply")(apply)
 queue.app.command("pause")(pause)
 queue.app.command("resume")(resume)
 queue.app.command("purge")(purge)

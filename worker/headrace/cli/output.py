@@ -59,6 +59,7 @@ PrefixOption = Annotated[
     str | None, typer.Option("--prefix", help="Prefix of all keys [env: HEADRACE_PREFIX].", show_default=False)
 ]
 
+UnchangedOption = Annotated[bool, typer.Option("--error-unchanged", help="End with code 3 if nothing was to change.")]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Count only.")]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import typer
 
@@ -11,6 +11,7 @@ from headrace.cli.output import (
     Format,
     OutputOption,
     PrefixOption,
+    UnchangedOption,
     UrlFileOption,
     UrlOption,
     chosen,
@@ -26,9 +27,6 @@ from headrace.stores import Store
 from headrace.topology import Topology
 
 Verb = Literal["pause", "resume"]
-UnchangedOption = Annotated[
-    bool, typer.Option("--error-unchanged", help="End with code 3 if that is what it did already.")
-]
 
 
 def pause(

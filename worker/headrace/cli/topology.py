@@ -13,6 +13,7 @@ from headrace.cli.output import (
     Format,
     OutputOption,
     PrefixOption,
+    UnchangedOption,
     UrlFileOption,
     UrlOption,
     chosen,
@@ -54,9 +55,7 @@ def promote_version(
     queue: QueueArgument,
     version: VersionOption,
     partitions: Annotated[int, typer.Option("--partitions", help="Partitions of the version.", show_default=False)],
-    error_unchanged: Annotated[
-        bool, typer.Option("--error-unchanged", help="End with code 3 if the version was active before.")
-    ] = False,
+    error_unchanged: UnchangedOption = False,
     output: OutputOption = Format.TABLE,
     redis_url: UrlOption = None,
     redis_url_file: UrlFileOption = None,
