@@ -20,7 +20,8 @@ class Component:
         self.log = log
         self._command = list(command)
         self._guard = guard
-        self._env = dict(env)
+        # What it writes for a moment, such as keys out of a kubeconfig, goes with its folder if it is killed.
+        self._env = {"TMPDIR": str(log.parent)} | dict(env)
         self._process: subprocess.Popen[bytes] | None = None
 
     @property

@@ -138,7 +138,8 @@ def group(
     process_guard: Guard, server: RedisServer, prefix: str, cluster: LocalCluster, namespace: str
 ) -> Iterator[Group]:
     options = ("--lease", "leader", "--namespace", namespace)
-    made = Group(process_guard, server, prefix, *options, KUBECONFIG=str(cluster.kubeconfig))
+    places = {"KUBECONFIG": str(cluster.kubeconfig), "TMPDIR": str(cluster.kubeconfig.parent)}
+    made = Group(process_guard, server, prefix, *options, **places)
     yield made
     made.close()
 
@@ -209,7 +210,8 @@ def test_LE30_the_work_goes_on_while_the_API_server_is_gone(
 ) -> None:
     with ControlPlane() as plane:
         options = ("--lease", "leader", "--namespace", "default", "--mongo", ferret.url)
-        group = Group(process_guard, server, prefix, *options, KUBECONFIG=str(plane.kubeconfig))
+        places = {"KUBECONFIG": str(plane.kubeconfig), "TMPDIR": str(plane.folder)}
+        group = Group(process_guard, server, prefix, *options, **places)
         try:
             leader = group.writer()
             before = group.writes()[-1][0]

@@ -26,7 +26,9 @@ class OperatorProcess:
     ) -> None:
         self.log = log
         self._command = command
-        self._environment = cluster.environment() | {"HEADRACE_LEADER_ELECTION": "off"} | environment
+        # What it writes for a moment, such as keys out of a kubeconfig, goes with its folder if it is killed.
+        own = {"HEADRACE_LEADER_ELECTION": "off", "TMPDIR": str(log.parent)}
+        self._environment = cluster.environment() | own | environment
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
