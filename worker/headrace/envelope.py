@@ -10,8 +10,9 @@ Big-endian. The store writes the first two fields, so that both are server time:
 
 Extras are a msgpack map: ``h`` headers (text to text), ``r`` retry policy (``[max retries, strategy, base ms, cap
 ms]``). Only explicit values are stored; what is unset follows the queue's live settings. The facts that change live
-beside it as msgpack ``[attempt, expiries, last_error, [[status, at, worker, error], ...], crashes, suspicion, [value,
-note, at]]``, the last only if progress was reported, and only for jobs that have any.
+beside it, only for jobs that have any, as msgpack ``[attempt, expiries, last_error, number of events, crashes,
+suspicion, [value, note, at]]``, the last only if progress was reported, and behind it each event as ``[status, at,
+worker, error]``.
 """
 
 from __future__ import annotations
@@ -232,6 +233,14 @@ def _read_extras(job: Job, packed: bytes) -> None:
         job.retry = RetryPolicy(max_retries=max_retries, strategy=strategy, base_ms=base_ms, cap_ms=cap_ms)
 
 
+def unpack_changes(changes: bytes) -> tuple[list[Any], list[Any]]:
+    """Return the facts of a job that change, and the events of its history, oldest first."""
+    unpacker = msgpack.Unpacker(unicode_errors="replace")
+    unpacker.feed(changes)
+    facts, *history = unpacker
+    return facts, history
+
+
 def decode_record(stored_id: bytes, record: bytes, changes: bytes, *, queue: str, version: int, partition: int) -> Job:
     """Unpack a record and its changes (b"" for none) into a Job.
 
@@ -260,8 +269,8 @@ def decode_record(stored_id: bytes, record: bytes, changes: bytes, *, queue: str
     if extras_size:
         _read_extras(job, record[position + 2 : position + 2 + extras_size])
     if changes:
-        job.attempt, job.expiries, job.last_error, history, job.crashes, suspicion, *progress = msgpack.unpackb(
-            changes, unicode_errors="replace"
+        (job.attempt, job.expiries, job.last_error, _, job.crashes, suspicion, *progress), history = unpack_changes(
+            changes
         )
         job.history = tuple(HistoryEntry(*entry) for entry in history)
         job.suspect, job.alone = suspicion > 0, suspicion > 1

@@ -12,6 +12,7 @@ from typing import Any, Final, cast
 
 import msgpack
 
+from headrace.envelope import unpack_changes
 from headrace.settings import Keep, PartitionLimits, QueueSettings, partition_limits
 from headrace.stores.memory import MemoryStore
 from headrace.stores.memory.partition import Partition
@@ -50,7 +51,7 @@ def _facts(packed: bytes) -> object:
     """The changes of a job, as both write them: Lua has one kind of number, and no list differs from a tuple."""
     if not packed:
         return None
-    facts = msgpack.unpackb(packed, unicode_errors="surrogateescape", strict_map_key=False)
+    facts = unpack_changes(packed)
     return json.loads(json.dumps(facts))
 
 

@@ -46,6 +46,16 @@ HORIZONS = (10, 30, 60, 300, 900, 3600)
 """Seconds within which statistics tell how many delayed jobs become due."""
 
 
+def number_within(sizes: Sequence[int], limit: int = MAX_STEP_BYTES) -> int:
+    """Return how many of the first elements stay within ``limit`` in sum; one always does."""
+    total = 0
+    for number, size in enumerate(sizes):
+        total += size
+        if number and total > limit:
+            return number
+    return len(sizes)
+
+
 def check_batch(batch: Sequence[object], most: int = MAX_BATCH) -> None:
     """Raise InvalidInput if one call is given more than ``most`` elements."""
     if len(batch) > most:

@@ -16,6 +16,7 @@ from headrace.stores.protocols.parking import (
 )
 from headrace.stores.redis.access import RedisAccess, pack
 from headrace.stores.redis.keys import labelled
+from headrace.stores.redis.parts import Part, from_the_first
 from headrace.topology import PartitionRef
 
 
@@ -25,11 +26,16 @@ class RedisParking(RedisAccess):
     async def park(self, ref: PartitionRef, jobs: Sequence[Unknown]) -> list[int]:
         """Let jobs wait by type until a worker knows it. Returns refused indexes."""
         check_batch(jobs)
-        refused, ready, now = await self._run("park", ref, ref.label, pack([part for job in jobs for part in job]))
-        if self._hints is not None and now:
-            await self._hints.parked(ref, now)
-        await self._hint(ref, ready=ready)
-        return list(refused)
+
+        async def send(part: Sequence[Unknown]) -> Part:
+            packed = pack([field for job in part for field in job])
+            refused, ready, now, done = await self._run("park", ref, ref.label, packed)
+            if self._hints is not None and now:
+                await self._hints.parked(ref, now)
+            await self._hint(ref, ready=ready)
+            return Part(refused, done)
+
+        return await from_the_first(jobs, send)
 
     async def unpark(self, ref: PartitionRef, types: Sequence[str]) -> int:
         """Make parked jobs of these types ready; the number of them."""

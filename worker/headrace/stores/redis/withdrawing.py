@@ -25,11 +25,14 @@ class RedisWithdrawing(RedisAccess):
     async def withdraw(self, ref: PartitionRef, ids: Sequence[bytes], *, running: bool) -> list[Withdrawn]:
         """Remove live jobs by their stored ids, wherever they wait; where each one was."""
         check_withdraw(ids)
-        places, parked, ready = await self._run("withdraw", ref, ref.label, int(running), *ids)
-        if self._hints is not None and not parked and b"parked" in places:
-            await self._hints.unparked(ref)
-        await self._hint(ref, ready=ready)
-        return [place.decode() for place in places]
+        found: list[Withdrawn] = []
+        while len(found) < len(ids):
+            places, parked, ready = await self._run("withdraw", ref, ref.label, int(running), *ids[len(found) :])
+            if self._hints is not None and not parked and b"parked" in places:
+                await self._hints.unparked(ref)
+            await self._hint(ref, ready=ready)
+            found += [place.decode() for place in places]
+        return found
 
     async def purge(
         self, ref: PartitionRef, index: Index, sought: Sought, passed: int, *, remove: bool = True

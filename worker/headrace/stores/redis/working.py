@@ -10,7 +10,7 @@ import msgpack
 
 from headrace.errors import StoreUnavailable
 from headrace.redis.client import Argument
-from headrace.stores.bounds import MAX_FUSED, MAX_SETTLE, check_acks, check_batch, check_limit
+from headrace.stores.bounds import MAX_FUSED, MAX_SETTLE, check_acks, check_batch, check_limit, number_within
 from headrace.stores.protocols.finished import Success
 from headrace.stores.protocols.moving import Fence
 from headrace.stores.protocols.working import Claim, Claimed, Failure, Lost, Release, Report, Settled, token_of
@@ -18,6 +18,7 @@ from headrace.stores.redis.access import RedisAccess, pack
 from headrace.stores.redis.finished import pack_successes
 from headrace.stores.redis.hints import Outlook
 from headrace.stores.redis.keys import labelled
+from headrace.stores.redis.parts import Part, from_the_first, from_the_last
 from headrace.topology import PartitionRef
 
 LEASES_IN_PAGE = 500
@@ -103,21 +104,29 @@ class RedisWorking(RedisAccess):
     async def fail(self, ref: PartitionRef, failures: Sequence[Failure]) -> list[int]:
         """Record failed runs. Returns refused indexes."""
         check_batch(failures, MAX_SETTLE)
-        flat: list[Any] = []
-        for failure in failures:
-            delay = -1 if failure.delay_ms is None else failure.delay_ms
-            flat += (failure.key, failure.token, delay, failure.status, failure.error)
-        refused, due, ready = await self._run("fail", ref, ref.label, pack(flat))
-        await self._hint(ref, ready=ready, due=due)
-        return list(refused)
+
+        async def send(part: Sequence[Failure]) -> Part:
+            flat: list[Any] = []
+            for failure in part[: number_within([len(failure.error) for failure in part])]:
+                delay = -1 if failure.delay_ms is None else failure.delay_ms
+                flat += (failure.key, failure.token, delay, failure.status, failure.error)
+            refused, due, ready, done = await self._run("fail", ref, ref.label, pack(flat))
+            await self._hint(ref, ready=ready, due=due)
+            return Part(refused, done)
+
+        return await from_the_first(failures, send)
 
     async def release(self, ref: PartitionRef, releases: Sequence[Release]) -> list[int]:
         """Hand jobs back without costing an attempt. Returns refused indexes."""
         check_batch(releases, MAX_SETTLE)
-        packed = pack([part for release in releases for part in release])
-        refused, ready, due = await self._run("release", ref, ref.label, packed)
-        await self._hint(ref, ready=ready, due=due)
-        return list(refused)
+
+        async def send(part: Sequence[Release]) -> Part:
+            packed = pack([field for release in part for field in release])
+            refused, ready, due, left = await self._run("release", ref, ref.label, packed)
+            await self._hint(ref, ready=ready, due=due)
+            return Part(refused, len(part) - left)
+
+        return await from_the_last(releases, send)
 
     async def renew(
         self, ref: PartitionRef, leases: Sequence[Settled], lease_ms: int, reports: Sequence[Report] = ()
@@ -127,7 +136,12 @@ class RedisWorking(RedisAccess):
         check_batch(reports, MAX_SETTLE)
         packed = pack([part for lease in leases for part in lease])
         reported = pack([part for report in reports for part in report]) if reports else b""
-        return list(await self._run("renew", ref, lease_ms, packed, reported))
+        refused, kept = await self._run("renew", ref, lease_ms, packed, reported)
+        if kept < len(reports):
+            rest = [(leases[report.element], report) for report in reports[kept:]]
+            again = [report._replace(element=n) for n, (_, report) in enumerate(rest)]
+            await self.renew(ref, [lease for lease, _ in rest], lease_ms, again)
+        return list(refused)
 
     async def recover(self, ref: PartitionRef) -> int:
         """Return jobs with expired leases to ready; the number of them."""

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 import msgpack
 
+from headrace.envelope import unpack_changes
+
 
 @dataclass(slots=True)
 class Changes:
@@ -32,16 +34,15 @@ class Changes:
     @staticmethod
     def unpacked(packed: bytes) -> Changes:
         """Return the facts of a stored form."""
-        attempt, expiries, last_error, history, crashes, suspicion, *reported = msgpack.unpackb(packed)
+        (attempt, expiries, last_error, _, crashes, suspicion, *reported), history = unpack_changes(packed)
         progress = tuple(reported[0]) if reported else None
         return Changes(attempt, expiries, last_error, deque(map(tuple, history)), crashes, suspicion, progress)
 
     def packed(self) -> bytes:
         """Return the stored form."""
         facts = [
-            self.attempt, self.expiries, self.last_error, list(self.history), self.crashes, self.suspicion,
+            self.attempt, self.expiries, self.last_error, len(self.history), self.crashes, self.suspicion,
         ]  # fmt: skip
         if self.progress is not None:
             facts.append(self.progress)
-        packed: bytes = msgpack.packb(facts, unicode_errors="replace")
-        return packed
+        return b"".join(msgpack.packb(part, unicode_errors="replace") for part in (facts, *self.history))

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from headrace.stores.bounds import FENCED_RECHECK_MS, MAX_STEP_BYTES, SUSPECT_RECHECK_MS
+from headrace.stores.bounds import FENCED_RECHECK_MS, SUSPECT_RECHECK_MS, number_within
 from headrace.stores.memory.partition.contents import Contents
-from headrace.stores.memory.partition.lanes import number_within
 from headrace.stores.memory.partition.limits import Allowance
 from headrace.stores.protocols.moving import Fence
 from headrace.stores.protocols.working import Claimed
@@ -85,7 +84,7 @@ class ClaimingRules(Contents):
 
     def _put_back_beyond_limit(self, keys: list[bytes], suspected: int) -> int:
         """Return what is beyond MAX_STEP_BYTES to where it was; how many of the suspects, which come last, went."""
-        fit = number_within([len(job.record) + len(job.changes) for job in map(self._claimed, keys)], MAX_STEP_BYTES)
+        fit = number_within([len(job.record) + len(job.changes) for job in map(self._claimed, keys)])
         plain = len(keys) - suspected
         went = 0
         while len(keys) > fit:

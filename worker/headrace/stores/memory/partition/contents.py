@@ -172,6 +172,11 @@ class Contents:
         changes = self._changes.get(key[1:])
         return Claimed(key, self._jobs[key[1:]], changes.packed() if changes else b"")
 
+    def _weight(self, key: bytes) -> int:
+        """Return the bytes that a step copies if it makes a job a dead letter."""
+        _, record, changes = self._claimed(key)
+        return len(record) + len(changes)
+
     def _bury(self, key: bytes, now: int) -> None:
         record, changes = self._jobs.pop(key[1:]), self._changes.pop(key[1:])
         self.dead.add(key[1:], now, record, changes.packed())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace.stores.bounds import MAX_PROMOTE, MAX_RECOVER
+from headrace.stores.bounds import MAX_PROMOTE, MAX_RECOVER, MAX_STEP_BYTES
 from headrace.stores.memory.partition.changes import Changes
 from headrace.stores.memory.partition.contents import Contents
 from headrace.stores.protocols.dead_letters import DeadLetter
@@ -18,8 +18,14 @@ class HousekeepingRules(Contents):
     def recover(self, now: int) -> list[Lost]:
         """Take back at most MAX_RECOVER jobs with expired leases, by the suspect rule; return them."""
         taken: list[Lost] = []
+        size = 0
         while len(taken) < MAX_RECOVER and (expired := self._leases.take_expired(now)) is not None:
             key, (token, until) = expired
+            # One that was never lost, and has no history therefore, does not become a dead letter.
+            size += self._weight(key) if key[1:] in self._changes else 0
+            if taken and size > MAX_STEP_BYTES:
+                self._leases.grant(key, token, until)
+                break
             changes = self._changes.setdefault(key[1:], Changes())
             changes.expiries += 1
             self._note(changes, "lease expired", now, token, LEASE_LOST)

@@ -63,13 +63,3 @@ class Lanes:
         for lane in (high, normal, low):
             take(lane, wanted)
         return keys
-
-
-def number_within(sizes: list[int], limit: int) -> int:
-    """Return how many of the first elements stay within ``limit`` in sum; one always does."""
-    total = 0
-    for number, size in enumerate(sizes):
-        total += size
-        if number and total > limit:
-            return number
-    return len(sizes)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import islice
 
 from headrace.errors import Fenced
 from headrace.stores.bounds import MAX_STEP_BYTES
@@ -46,8 +45,12 @@ class MovingRules(Contents):
         """Make waiting jobs dead letters, if the partition drains; the number of them."""
         if self.state != "draining":
             return 0
-        jobs = list(islice(self._waiting_jobs(0), limit))
-        for move in jobs:
+        jobs: list[Move] = []
+        size = 0
+        waiting = iter(self._waiting_jobs(0))
+        while len(jobs) < limit and size < MAX_STEP_BYTES and (move := next(waiting, None)) is not None:
+            jobs.append(move)
+            size += self._weight(move.key)
             changes = self._changes.setdefault(move.key[1:], Changes())
             changes.suspicion = 0
             self._note(changes, "drain timed out", now, b"", reason)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace.stores.bounds import MAX_STEP_BYTES, MAX_UNPARK
+from headrace.stores.bounds import MAX_UNPARK, number_within
 from headrace.stores.memory.partition.changes import Changes
 from headrace.stores.memory.partition.contents import TIMES, Contents
-from headrace.stores.memory.partition.lanes import number_within
 from headrace.stores.protocols.parking import (
     ParkedLimits,
     TrimmedParked,
@@ -46,7 +45,8 @@ class ParkingRules(Contents):
 
     def bury_parked(self, kind: str, limit: int, now: int) -> int:
         """Make at most ``limit`` parked jobs of a type dead letters; the number of them."""
-        for key in (taken := self._parked.take(kind, limit)):
+        page = self._parked.of(kind)[:limit]
+        for key in (taken := self._parked.take(kind, number_within([self._weight(key) for key in page]))):
             self._give_up(key, no_worker_knows(kind), now)
         self._trim_after(len(taken))
         return len(taken)
@@ -56,7 +56,7 @@ class ParkingRules(Contents):
         waiting = self._parked.of(kind)
         over = 0 if limits.jobs is None else len(waiting) - limits.jobs
         page = [key for key in waiting if key > after][:limit]
-        looked = page[: number_within([len(self._jobs[key[1:]]) for key in page], MAX_STEP_BYTES)]
+        looked = page[: number_within([self._weight(key) for key in page])]
         dead = 0
         for key in looked:
             due = max(TIMES.unpack_from(self._jobs[key[1:]]))

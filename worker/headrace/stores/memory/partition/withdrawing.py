@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headrace.envelope import record_type
-from headrace.stores.bounds import MAX_STEP_BYTES
+from headrace.stores.bounds import number_within
 from headrace.stores.memory.partition.contents import TIMES
 from headrace.stores.memory.partition.inquiry import InquiryRules
-from headrace.stores.memory.partition.lanes import number_within
 from headrace.stores.protocols.inquiry import Index
 from headrace.stores.protocols.withdrawing import PURGE_WINDOW, Purged, Sought, Withdrawn
 
@@ -43,7 +42,7 @@ class WithdrawingRules(InquiryRules):
         end = max(0, len(keys) - passed)
         window = keys[max(0, end - PURGE_WINDOW) : end]
         if window and sought.stored_id is None:
-            fit = number_within([len(self._jobs[key[1:]]) for key in reversed(window)], MAX_STEP_BYTES)
+            fit = number_within([len(self._jobs[key[1:]]) for key in reversed(window)])
             window = window[-fit:]
         found = [key for key in window if self._matches(key, sought)]
         for key in found if remove else ():

@@ -29,6 +29,7 @@ local TOKEN = WORKER .. ':' .. ARGV[3]
 --@include fencing_token
 --@include acks
 --@include ready
+--@include fitting
 --@include recover
 --@include promote_due
 --@include incarnation

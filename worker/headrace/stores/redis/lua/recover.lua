@@ -1,10 +1,10 @@
--- RECOVER: take back at most 100 jobs whose lease ended (see lib/recover.lua). Claims do the same in passing.
+-- RECOVER: take back at most 100 jobs whose lease ended (see lib/recover.lua and lib/fitting.lua). Claims do the same in passing.
 --
 -- KEYS  1 meta hash, 2 leased zset, 3 lease hash, 4 jobs hash, 5 mut hash, 6 suspects list, 7 alone list,
 --       8 dead zset, 9 dead letters hash; standalone form also: 10 hot zset, 11 due zset
 -- ARGV  1 label "version:partition"
 -- Returns how many
--- Cost  O(100 log n). Called by housekeeping.
+-- Cost  O(100 log n + bytes). Called by housekeeping.
 local META, LEASED, LEASE, JOBS, MUT, SUSPECTS, ALONE, DEAD, LETTERS = unpack(KEYS, 1, 9)
 local HOT, DUE = KEYS[10], KEYS[11]
 local LABEL = ARGV[1]
@@ -12,6 +12,7 @@ local LABEL = ARGV[1]
 --@include changes
 --@include bury
 --@include trim_dead
+--@include fitting
 --@include recover
 --@include hints
 

@@ -7,7 +7,7 @@
 --       wait, -1: for ever, 5 lane byte + id after which to go on, '' for the beginning, 6 reason of those beyond the
 --       number, 7 reason of those beyond the age, 8 jobs at most, up to 250,
 --       perhaps 9 epoch, 10 nonce, 11 incarnation of the leader
--- Looks at 256 KiB of records at most, or at one larger record: it may copy them all.
+-- Looks at as many as lib/fitting.lua lets, since it may bury them all.
 -- Returns {how many died, lane byte + id after which to go on or '' at the end, others are still parked (0/1)}
 --         {'fenced', epoch of a newer leader} and nothing was changed
 -- Cost  O(jobs log n + bytes). Called by the leader, now and then, where a worker's settings have such a limit.
@@ -21,6 +21,7 @@ local LABEL, KIND = ARGV[1], ARGV[2]
 --@include bury
 --@include trim_dead
 --@include give_up
+--@include fitting
 
 if ARGV[9] then
   local newer = newer_leader(ARGV[9], ARGV[10], ARGV[11])
@@ -31,15 +32,15 @@ local first, last = '[' .. KIND .. '\0', '(' .. KIND .. '\1'
 local over = keep < 0 and 0 or redis.call('ZLEXCOUNT', PARK, first, last) - keep
 if ARGV[5] ~= '' then first = '(' .. KIND .. '\0' .. ARGV[5] end
 local page = (over > 0 or age >= 0) and redis.call('ZRANGEBYLEX', PARK, first, last, 'LIMIT', 0, most) or {}
-local buried, after, looked, bytes = 0, '', 0, 0
+local buried, after = 0, ''
 if #page > 0 then
   local meta = redis.call('HMGET', META, 't', 'hist', 'deadmax')
   local now = server_now(meta[1])
-  for n, member in ipairs(page) do
-    local id = string.sub(member, #KIND + 3)
-    bytes = bytes + redis.call('HSTRLEN', JOBS, id)
-    if n > 1 and bytes > 262144 then break end -- the next page begins with it
-    looked = n
+  local ids = {}
+  for n, member in ipairs(page) do ids[n] = string.sub(member, #KIND + 3) end
+  local looked = fitting(ids, most, function(_, id) return redis.call('HSTRLEN', JOBS, id) end)
+  for n = 1, looked do
+    local id, member = ids[n], page[n]
     if string.find(member, '^[012]', #KIND + 2) then
       local record = age >= 0 and redis.call('HGET', JOBS, id)
       local old = false

@@ -6,8 +6,9 @@
 -- ARGV  1 label "version:partition", 2 leased ones too (0/1), 3... stored ids, at most 100
 -- Returns {[where each was, '' for none that is live, 'running', 'moving' or 'deep' for one that was left alone; deep: it is
 --          ready, in the middle of a long list],
---          jobs are parked (0/1), jobs that a limit held back are ready (0/1)}
--- Cost  O(log n) for each job; a ready one is looked for in its list, not farther than some 10,000 entries in all.
+--          jobs are parked (0/1), jobs that a limit held back are ready (0/1)}; fewer than were asked for once their records
+--          have 256 KiB: the caller asks again for the others
+-- Cost  O(log n + bytes) for each job; a ready one is looked for in its list, not farther than some 10,000 entries in all.
 --       Called to cancel and delete jobs.
 local META, R0, R1, R2, SUSPECTS, ALONE, SCHEDULED, RETRY = unpack(KEYS, 1, 8)
 local PARK, LEASED, LEASE, JOBS, MUT, MOVING = unpack(KEYS, 9, 14)
@@ -55,9 +56,11 @@ local function unindex(id, state)
   return removed
 end
 
-local places, freed = {}, 0
+local places, freed, bytes = {}, 0, 0
 for n = 3, #ARGV do
   local id = ARGV[n]
+  bytes = bytes + redis.call('HSTRLEN', JOBS, id)
+  if n > 3 and bytes > 262144 then break end
   local found = live(id)
   local state = found and found[1] or ''
   if state ~= '' and redis.call('HEXISTS', MOVING, id) == 1 then

@@ -1,12 +1,19 @@
--- The facts of a job that change, msgpack
--- [attempt, expiries, last error, [[status, at, worker, error], ...], crashes, suspicion, [value, note, at] of the
--- progress that was reported last, if any].
+-- The facts of a job that change: msgpack [attempt, expiries, last error, number of events, crashes, suspicion, [value, note,
+-- at] of the progress that was reported last, if any], and behind it each event, msgpack [status, at, worker, error]. So
+-- whoever changes facts copies the history, but does not unpack it.
 -- suspicion: 0 none, 1 suspect (its lease was lost), 2 to be run alone (lost again).
+-- facts_of(): the facts, and the packed events.
+local function facts_of(packed)
+  if not packed then return {0, 0, '', 0, 0, 0}, '' end
+  local after, facts = cmsgpack.unpack_one(packed)
+  return facts, after < 0 and '' or string.sub(packed, after + 1)
+end
+
 -- changed(): the packed facts after one more event, the suspicion before it, and the crashes after it. Of the events the
 -- newest are kept, as many as `entries` says ('hist' of the meta; 20 if it says nothing). One with `expiries` raises the
 -- suspicion, one that has `cleared` ends it; `survived` forgets the crashes, too.
 local function changed(packed, event, entries)
-  local facts = packed and cmsgpack.unpack(packed) or {0, 0, '', {}, 0, 0}
+  local facts, events = facts_of(packed)
   local suspicion = facts[6]
   facts[1] = facts[1] + (event.attempts or 0)
   facts[2] = facts[2] + (event.expiries or 0)
@@ -18,9 +25,11 @@ local function changed(packed, event, entries)
   end
   if event.survived then facts[5] = 0 end
   if event.error ~= '' then facts[3] = event.error end
-  local history = facts[4]
-  history[#history + 1] = {event.status, event.now, string.match(event.token, '^(.*):%d+$') or event.token, event.error}
-  local most = tonumber(entries or 20) or 20
-  while #history > most do table.remove(history, 1) end
-  return cmsgpack.pack(facts), suspicion, facts[5]
+  local worker = string.match(event.token, '^(.*):%d+$') or event.token
+  events = events .. cmsgpack.pack({event.status, event.now, worker, event.error})
+  local over, from = facts[4] + 1 - (tonumber(entries or 20) or 20), 0
+  facts[4] = facts[4] + 1 - math.max(0, over)
+  for _ = 1, over do from = cmsgpack.unpack_one(events, from) end
+  if from < 0 then events = '' elseif from > 0 then events = string.sub(events, from + 1) end
+  return cmsgpack.pack(facts) .. events, suspicion, facts[5]
 end

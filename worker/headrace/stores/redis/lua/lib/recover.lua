@@ -1,4 +1,4 @@
--- recover_expired(now, limit): at most 100 jobs whose lease ended are taken back; returns how many, and of each {key,
+-- recover_expired(now, limit): at most 100 jobs whose lease ended are taken back, as many as fitting() lets; returns how many, and of each {key,
 -- token, when the lease ended (ms), whether it died (0/1)}.
 --
 -- Whoever held them may have been killed by one of them. A first loss makes a job suspect: it waits in a list of its own,
@@ -10,11 +10,12 @@ local LEASE_LOST = 'its worker was killed, crashed, froze, or was cut off from R
 local function recover_expired(now, limit)
   local expired = redis.call('ZRANGEBYSCORE', LEASED, '-inf', now, 'WITHSCORES', 'LIMIT', 0, 100)
   if #expired == 0 then return 0, {} end
-  local keys, ids = {}, {}
-  for n = 1, #expired, 2 do
-    keys[#keys + 1] = expired[n]
-    ids[#ids + 1] = string.sub(expired[n], 2)
-  end
+  local ids, keys = {}, {}
+  for n = 1, #expired, 2 do ids[#ids + 1] = string.sub(expired[n], 2) end
+  -- One that was never lost, and has no history therefore, does not become a dead letter.
+  local fit = fitting(ids, 100, function(_, id, history) return history > 0 and redis.call('HSTRLEN', JOBS, id) or 0 end)
+  for n = #ids, fit + 1, -1 do ids[n] = nil end
+  for n = 1, fit do keys[n] = expired[n * 2 - 1] end
   local tokens = redis.call('HMGET', LEASE, unpack(ids))
   local facts = redis.call('HMGET', MUT, unpack(ids))
   local kept = redis.call('HMGET', META, 'hist', 'deadmax')
