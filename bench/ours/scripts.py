@@ -7,11 +7,13 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from itertools import count
+from typing import Any
 
 from bench.ours.queue import QUEUE, TYPE
 from headrace.envelope import encode_body, encode_result
 from headrace.ids import encode_id
 from headrace.lifecycle import promote
+from headrace.schedules.mark import ScheduleMark
 from headrace.settings import QueueSettings, Retention
 from headrace.stores.base import (
     MAX_ASIDE,
@@ -24,21 +26,26 @@ from headrace.stores.base import (
     MAX_RECOVER,
     MAX_SETTLE,
     MAX_STEP_BYTES,
+    MAX_WITHDRAW,
     Failure,
     Fence,
     NewJob,
+    Once,
+    ParkedLimits,
     Release,
     Report,
     Settled,
-    Store,
+    Sought,
     Success,
     Unknown,
 )
+from headrace.stores.redis import RedisStore
 from headrace.topology import PartitionRef, Topology
 
 LONG_MS = 86_400_000
 OLD, NEW = PartitionRef(QUEUE, 1, 0), PartitionRef(QUEUE, 2, 0)
 PAYLOAD = "x" * 128
+LEADER = Fence(1, "leader")
 LARGE = "enqueue: one job of 1 MB, which goes alone"
 
 Clock = Callable[[], Awaitable[float]]
@@ -47,7 +54,7 @@ Clock = Callable[[], Awaitable[float]]
 class Walk:
     """Takes jobs through every script. ``clock``: seconds that the server has worked so far."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: RedisStore, clock: Clock) -> None:
         self.store = store
         self.samples: dict[str, list[float]] = defaultdict(list)
         self._clock = clock
@@ -62,6 +69,21 @@ class Walk:
         before = await self._clock()
         yield
         self.samples[what].append(await self._clock() - before)
+
+    @asynccontextmanager
+    async def _each_timed(self, what: str) -> AsyncIterator[None]:
+        """Note how long the server works on each script that a step within takes: a large batch goes in parts."""
+        client, run = self.store._client, self.store._client.run
+
+        async def timed(*args: Any, **options: Any) -> Any:
+            async with self._timed(what):
+                return await run(*args, **options)
+
+        client.run = timed  # type: ignore[method-assign]
+        try:
+            yield
+        finally:
+            del client.run
 
     # ---- the jobs that are not concerned -----------------------------------------------------------------------------
 
@@ -113,7 +135,10 @@ class Walk:
         await self._producing()
         await self._claiming()
         await self._settling()
+        await self._histories()
         await self._parking()
+        await self._removing()
+        await self._schedules()
         await self._dead_letters()
         await self._looking()
         await self._moving()
@@ -212,6 +237,96 @@ class Walk:
         async with self._timed(f"bury_parked: {MAX_SETTLE} jobs"):
             await self.store.bury_parked(NEW, TYPE)
 
+        leases = await self._leased(MAX_SETTLE)
+        await self.store.park(NEW, [Unknown(*each, TYPE) for each in leases])
+        async with self._timed(f"trim_parked: {MAX_SETTLE} jobs"):
+            await self.store.trim_parked(NEW, TYPE, ParkedLimits(0, LONG_MS), fence=LEADER)
+
+    async def _histories(self) -> None:
+        """Jobs with as much history as a queue keeps by default, of short and of the longest errors."""
+        for error in ("boom", "x" * 2000):
+            told = f"{MAX_SETTLE} jobs that failed 20 times with {len(error)} characters"
+            await self._add(NEW, MAX_SETTLE)
+            for _ in range(20):
+                await self.store.release(NEW, [Release(*each, 0, error) for each in await self._all()])
+            async with self._each_timed(f"fail: {told}"):
+                await self.store.fail(NEW, [Failure(*each, 1, error) for each in await self._all()])
+            await asyncio.sleep(0.005)
+            async with self._each_timed(f"release: {told}"):
+                await self.store.release(NEW, [Release(*each, 0, "stopped") for each in await self._all()])
+            leases = await self._all()
+            async with self._each_timed(f"renew: {told}, each reports"):
+                await self.store.renew(NEW, leases, 1, [Report(n, 0.5, "half") for n in range(len(leases))])
+            await asyncio.sleep(0.005)
+            async with self._each_timed(f"recover: {told}"):
+                while await self.store.recover(NEW):
+                    pass
+            leases = await self._all()
+            async with self._each_timed(f"park: {told}, suspects"):
+                await self.store.park(NEW, [Unknown(*each, TYPE) for each in leases])
+            async with self._each_timed(f"bury_parked: {told}"):
+                while await self.store.bury_parked(NEW, TYPE):
+                    pass
+            while letters := await self.store.dead_letters(NEW):
+                await self.store.remove_dead(NEW, [each.letter for each in letters])
+
+    async def _all(self) -> list[Settled]:
+        """Claim what is ready."""
+        leases: list[Settled] = []
+        while jobs := await self._claim(MAX_CLAIM):
+            leases += jobs
+        return leases
+
+    async def _removing(self) -> None:
+        """Withdraw, purge and browse, beside ready jobs that are not concerned."""
+        await self._add(NEW, MAX_BATCH)
+        for where, when in (("scheduled", -LONG_MS), ("ready at the end of a list", 0)):
+            ids = [key[1:] for key in await self._add(NEW, MAX_WITHDRAW, when)]
+            async with self._timed(f"withdraw: {MAX_WITHDRAW} jobs, {where}"):
+                await self.store.withdraw(NEW, ids, running=True)
+        ids = [key[1:] for key in await self._add(NEW, MAX_WITHDRAW)]
+        await self._add(NEW, MAX_BATCH)
+        async with self._timed(f"withdraw: {MAX_WITHDRAW} jobs, ready in the middle of a list"):
+            await self.store.withdraw(NEW, ids, running=True)
+        for index in ("r1", "scheduled"):
+            async with self._timed(f"browse: 100 jobs, {index}"):
+                await self.store.browse(NEW, index)
+        last = [key[1:] for key in await self._add(NEW, 100)]
+        async with self._timed("purge: 2,000 jobs of which one is looked for"):
+            await self.store.purge(NEW, "r1", Sought(stored_id=b"nobody"), 0)
+        async with self._timed(f"purge: {len(last)} jobs, r1"):
+            await self.store.purge(NEW, "r1", Sought(1 << 50, TYPE), 0)
+        async with self._timed("purge: 100 jobs, scheduled"):
+            await self.store.purge(NEW, "scheduled", Sought(1 << 50, TYPE), 0)
+        await self._add(NEW, 100, -LONG_MS)
+        await self._empty()
+        leases = await self._leased(MAX_WITHDRAW)
+        async with self._timed(f"withdraw: {MAX_WITHDRAW} jobs, leased"):
+            await self.store.withdraw(NEW, [each.key[1:] for each in leases], running=True)
+        leases = await self._leased(MAX_WITHDRAW)
+        await self.store.park(NEW, [Unknown(*each, TYPE) for each in leases])
+        async with self._timed(f"statuses: {len(leases)} ids, parked"):
+            await self.store.statuses(NEW, [each.key[1:] for each in leases])
+        async with self._timed(f"withdraw: {MAX_WITHDRAW} jobs, parked"):
+            await self.store.withdraw(NEW, [each.key[1:] for each in leases], running=True)
+
+    async def _schedules(self) -> None:
+        """A hundred schedules in a queue."""
+        known = (await self.store.read_schedules(QUEUE)).marks
+        for n in range(100):
+            before, mark = known.get(f"nightly-{n}"), ScheduleMark(next(self._numbers), "0 3 * * * Europe/Berlin")
+            async with self._timed("note_schedule"):
+                await self.store.note_schedule(QUEUE, LEADER, f"nightly-{n}", before, mark)
+        async with self._timed("read_schedules: 100 schedules"):
+            await self.store.read_schedules(QUEUE)
+        jobs = [NewJob(key, 0, self._body) for key in self._keys(MAX_ENQUEUE)]
+        once = Once("nightly", next(self._numbers))
+        async with self._timed(f"enqueue: {MAX_ENQUEUE} jobs, once"):
+            await self.store.enqueue(NEW, 1, b"%d" % next(self._numbers), jobs, once=once)
+        async with self._timed(f"enqueue: {MAX_ENQUEUE} jobs, once, again"):
+            await self.store.enqueue(NEW, 1, b"%d" % next(self._numbers), jobs, once=once)
+        await self._empty()
+
     async def _dead_letters(self) -> None:
         leases = await self._leased(MAX_SETTLE)
         async with self._timed(f"fail: {MAX_SETTLE} jobs for good"):
@@ -248,16 +363,15 @@ class Walk:
         await self._empty()
 
     async def _moving(self) -> None:
-        fence = Fence(1, "leader")
         async with self._timed(f"set_aside: {MAX_ASIDE} jobs"):
-            jobs = await self.store.set_aside(OLD, fence, 2, MAX_ASIDE)
+            jobs = await self.store.set_aside(OLD, LEADER, 2, MAX_ASIDE)
         async with self._timed(f"adopt: {MAX_ASIDE} jobs"):
-            await self.store.adopt(NEW, 1, fence, OLD, jobs)
+            await self.store.adopt(NEW, 1, LEADER, OLD, jobs)
         ids = [job.stored_id for job in jobs]
         async with self._timed(f"let_go: {MAX_ASIDE} jobs"):
-            await self.store.let_go(OLD, fence, ids)
+            await self.store.let_go(OLD, LEADER, ids)
         async with self._timed(f"forget_arrived: {MAX_ASIDE} jobs"):
-            await self.store.forget_arrived(NEW, fence, OLD, ids)
+            await self.store.forget_arrived(NEW, LEADER, OLD, ids)
         async with self._timed(f"bury_waiting: {MAX_ASIDE} jobs"):
             await self.store.bury_waiting(OLD, "drained too long", MAX_ASIDE)
 

@@ -17,6 +17,8 @@ MAX_FUSED = 256
 """Acknowledgements in a claim."""
 MAX_SETTLE = 250
 """Jobs in one step that writes what has happened to each of them, or makes them dead letters."""
+LETTER_WEIGHT = 700
+"""Bytes that a job counts besides those of its record and history in a step that may make it a dead letter."""
 MAX_ASKED = 200
 """Ids that one call looks for."""
 MAX_RECOVER = 100

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace.stores.bounds import MAX_ASKED, MAX_SETTLE, check_batch, check_page
+from headrace.stores.bounds import MAX_ASKED, MAX_SETTLE, MAX_STEP_BYTES, check_batch, check_page, number_within
 from headrace.stores.protocols.dead_letters import DeadLetter, FoundDead
 from headrace.stores.protocols.moving import Fence
 from headrace.stores.redis.access import RedisAccess, pack
@@ -49,8 +49,15 @@ class RedisDeadLetters(RedisAccess):
     ) -> bool:
         """Copy dead letters of an older version; False if the partition is not active."""
         check_batch(letters, MAX_SETTLE)
-        packed = pack([part for letter in letters for part in letter])
-        return bool(await self._fenced("dead_adopt", ref, fence, incarnation, packed))
+        start = 0
+        while start < len(letters) or not start:  # also without any: is it active?
+            rest = letters[start:]
+            part = rest[: number_within([len(each.record) + len(each.changes) for each in rest], 2 * MAX_STEP_BYTES)]
+            packed = pack([field for letter in part for field in letter])
+            if not await self._fenced("dead_adopt", ref, fence, incarnation, packed):
+                return False
+            start += len(part) or 1
+        return True
 
     async def remove_dead(self, ref: PartitionRef, letters: Sequence[bytes]) -> int:
         """Remove dead letters; the number of those that were there."""

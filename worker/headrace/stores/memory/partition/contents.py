@@ -10,6 +10,7 @@ from collections import deque
 from typing import Final, NamedTuple
 
 from headrace.settings import PartitionLimits
+from headrace.stores.bounds import LETTER_WEIGHT
 from headrace.stores.memory.partition.changes import Changes
 from headrace.stores.memory.partition.dead_letters import DeadLetters
 from headrace.stores.memory.partition.finished import Finished
@@ -173,9 +174,9 @@ class Contents:
         return Claimed(key, self._jobs[key[1:]], changes.packed() if changes else b"")
 
     def _weight(self, key: bytes) -> int:
-        """Return the bytes that a step copies if it makes a job a dead letter."""
+        """Return what a job counts in a step that may make it a dead letter: the bytes that it copies, and more."""
         _, record, changes = self._claimed(key)
-        return len(record) + len(changes)
+        return LETTER_WEIGHT + len(record) + len(changes)
 
     def _bury(self, key: bytes, now: int) -> None:
         record, changes = self._jobs.pop(key[1:]), self._changes.pop(key[1:])

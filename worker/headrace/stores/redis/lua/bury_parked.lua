@@ -24,7 +24,7 @@ if #parked > 0 then
   local now = server_now(meta[1])
   local ids = {}
   for n, member in ipairs(parked) do ids[n] = string.sub(member, #KIND + 3) end
-  local fit = fitting(ids, most, function(_, id) return redis.call('HSTRLEN', JOBS, id) end)
+  local fit = fitting(ids, most, function(_, id) return letter_weight(id) end)
   for n = 1, fit do if string.find(parked[n], '^[012]', #KIND + 2) then
     give_up(KIND, parked[n], ARGV[3], now, meta[2])
     buried = buried + 1

@@ -25,7 +25,7 @@ local ids, keys, positions, refused = held(batch, 5)
 if #ids == 0 then return {refused, -1, 0, #batch / 5} end
 local fit = fitting(ids, 250, function(n, id)
   local i = positions[n]
-  return #batch[i + 4] + (batch[i + 2] < 0 and redis.call('HSTRLEN', JOBS, id) or 0)
+  return #batch[i + 4] + (batch[i + 2] < 0 and letter_weight(id) or 0)
 end)
 local done = first_part(fit, 5, batch, ids, keys, positions, refused)
 local meta = redis.call('HMGET', META, 't', 'hist', 'deadmax')

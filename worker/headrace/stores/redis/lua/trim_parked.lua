@@ -38,7 +38,7 @@ if #page > 0 then
   local now = server_now(meta[1])
   local ids = {}
   for n, member in ipairs(page) do ids[n] = string.sub(member, #KIND + 3) end
-  local looked = fitting(ids, most, function(_, id) return redis.call('HSTRLEN', JOBS, id) end)
+  local looked = fitting(ids, most, function(_, id) return letter_weight(id) end)
   for n = 1, looked do
     local id, member = ids[n], page[n]
     if string.find(member, '^[012]', #KIND + 2) then

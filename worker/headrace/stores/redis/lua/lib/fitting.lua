@@ -10,3 +10,6 @@ local function fitting(ids, most, besides)
   end
   return #ids
 end
+
+-- letter_weight(id): what a job counts besides its history if it may become a dead letter. It costs more than its bytes.
+local function letter_weight(id) return 700 + redis.call('HSTRLEN', JOBS, id) end

@@ -13,7 +13,7 @@ local function recover_expired(now, limit)
   local ids, keys = {}, {}
   for n = 1, #expired, 2 do ids[#ids + 1] = string.sub(expired[n], 2) end
   -- One that was never lost, and has no history therefore, does not become a dead letter.
-  local fit = fitting(ids, 100, function(_, id, history) return history > 0 and redis.call('HSTRLEN', JOBS, id) or 0 end)
+  local fit = fitting(ids, 100, function(_, id, history) return history > 0 and letter_weight(id) or 0 end)
   for n = #ids, fit + 1, -1 do ids[n] = nil end
   for n = 1, fit do keys[n] = expired[n * 2 - 1] end
   local tokens = redis.call('HMGET', LEASE, unpack(ids))
