@@ -15,6 +15,7 @@ local LABEL, KIND = ARGV[1], ARGV[2]
 --@include trim_dead
 --@include give_up
 --@include fitting
+--@include letter_weight
 
 local most = math.min(tonumber(ARGV[4]), 250)
 local parked = redis.call('ZRANGEBYLEX', PARK, '[' .. KIND .. '\0', '(' .. KIND .. '\1', 'LIMIT', 0, most)

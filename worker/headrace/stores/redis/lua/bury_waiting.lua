@@ -6,7 +6,7 @@
 -- ARGV  1 label "version:partition", 2 reason, 3 jobs at most, up to 100, perhaps 4 epoch, 5 nonce, 6 incarnation of the leader
 -- Returns {how many died, others are still parked (0/1)}
 --         {'fenced', epoch of a newer leader} and nothing was changed
--- Until they have 256 KiB of records and histories (see lib/fitting.lua).
+-- Until they have 256 KiB of records and histories (see lib/letter_weight.lua).
 -- Cost  O(jobs log n + bytes). Called by headrace.migration when a drain has timed out, until the first is 0.
 local META, R0, R1, R2, SCHEDULED, RETRY, JOBS, MUT, PARK, DEAD = unpack(KEYS, 1, 10)
 local LETTERS, SUSPECTS, ALONE, PARKED = KEYS[11], KEYS[12], KEYS[13], KEYS[14]
@@ -18,7 +18,7 @@ local LABEL = ARGV[1]
 --@include bury
 --@include trim_dead
 --@include waiting_jobs
---@include fitting
+--@include letter_weight
 
 if ARGV[4] then
   local newer = newer_leader(ARGV[4], ARGV[5], ARGV[6])

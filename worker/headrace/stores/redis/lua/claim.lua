@@ -30,6 +30,7 @@ local TOKEN = WORKER .. ':' .. ARGV[3]
 --@include acks
 --@include ready
 --@include fitting
+--@include letter_weight
 --@include recover
 --@include promote_due
 --@include incarnation

@@ -16,6 +16,7 @@ local LABEL = ARGV[1]
 --@include trim_dead
 --@include leased
 --@include fitting
+--@include letter_weight
 --@include first_part
 --@include hints
 --@include reopen

@@ -13,6 +13,7 @@ local LABEL = ARGV[1]
 --@include bury
 --@include trim_dead
 --@include fitting
+--@include letter_weight
 --@include recover
 --@include hints
 

@@ -22,6 +22,7 @@ local LABEL, KIND = ARGV[1], ARGV[2]
 --@include trim_dead
 --@include give_up
 --@include fitting
+--@include letter_weight
 
 if ARGV[9] then
   local newer = newer_leader(ARGV[9], ARGV[10], ARGV[11])
