@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 
 import pytest
 
@@ -69,3 +71,34 @@ def test_M15_changes_are_watched_without_an_event_loop_and_jobs_cancelled() -> N
         next(unfinished)
     with pytest.raises(HeadraceError, match="closed"):
         next(unfinished)
+
+
+_FORKS = """
+import os, signal, sys
+
+from headrace import HeadraceError, SyncProducer
+
+producer = SyncProducer("memory://")
+read, write = os.pipe()
+if os.fork() == 0:
+    signal.alarm(30)  # what hangs is to end
+    try:
+        producer.enqueue("emails", "send", 1)
+    except HeadraceError as error:
+        os.write(write, str(error).encode())
+    producer.close()
+    os._exit(0)
+os.close(write)
+with os.fdopen(read) as heard:
+    print(heard.read())
+print(os.waitstatus_to_exitcode(os.wait()[1]))
+producer.close()
+"""
+
+
+def test_M15_after_a_fork_a_call_says_what_to_do_instead_of_waiting_for_ever() -> None:
+    command = [sys.executable, "-W", "ignore", "-c", _FORKS]
+    said, code = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout.splitlines()
+    assert "made in another process" in said
+    assert "after the fork" in said
+    assert code == "0"  # to close it there does not wait either

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Coroutine, Generator, Iterable
 from datetime import datetime, timedelta
@@ -25,8 +26,8 @@ class SyncProducer:
     """A `Producer` with plain methods, safe to share between threads. Use as a context manager or `close` it.
 
     ``store`` is a URL (see `headrace.stores.open_store`) or a Store that nobody else uses. One background thread with
-    an event loop of its own does the work, so concurrent calls share one connection. Not usable after a fork: make one
-    per process.
+    an event loop of its own does the work, so concurrent calls share one connection. That thread is not there after a
+    fork, where calls raise HeadraceError: make one per process.
     """
 
     def __init__(self, store: str | Store, *, prefix: str = "headrace", **options: Any) -> None:
@@ -36,6 +37,7 @@ class SyncProducer:
         self._thread.start()
         self._closed = False
         self._lock = threading.Lock()
+        self._process = os.getpid()
 
     def enqueue(
         self,
@@ -120,6 +122,12 @@ class SyncProducer:
         return self._run(self._producer.result(queue, id, timeout=timeout))
 
     def _run(self, call: Coroutine[Any, Any, T]) -> T:
+        if os.getpid() != self._process:  # before the lock, which may be held for ever there
+            call.close()
+            raise HeadraceError(
+                "this SyncProducer was made in another process, whose thread is not here; make one per process, after "
+                "the fork"
+            )
         with self._lock:  # so that `close` knows of every call that was let in
             if self._closed:
                 call.close()
@@ -128,7 +136,9 @@ class SyncProducer:
         return under_way.result()
 
     def close(self) -> None:
-        """Wait for calls under way, close the connection and end the thread. Idempotent."""
+        """Wait for calls under way, close the connection and end the thread; after a fork, do nothing. Idempotent."""
+        if os.getpid() != self._process:  # connection and thread are of the process that made them
+            return
         with self._lock:
             if self._closed:
                 return
