@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import sys
@@ -14,6 +13,7 @@ from pydantic import ValidationError
 from headrace.app import App
 from headrace.cli.application import load
 from headrace.cli.command_line import noun
+from headrace.cli.event_loop import run_to_its_end
 from headrace.cli.output import (
     Exit,
     Format,
@@ -164,8 +164,7 @@ def run(
             show_values(settings, names, output)
             raise typer.Exit
         loaded = load(application)
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            ending = runner.run(_work(loaded, settings))
+        ending = run_to_its_end(_work(loaded, settings))
     except (ValidationError, HeadraceError) as error:
         report(error, names)
     raise typer.Exit(Exit.OK if ending.clean else Exit.ERROR)
@@ -193,11 +192,3 @@ def _leave() -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(Exit.ERROR)
-
-
-def _loop_factory() -> Any:
-    try:
-        import uvloop
-    except ImportError:
-        return None
-    return uvloop.new_event_loop
