@@ -101,7 +101,7 @@ def fork_and_die(ctx: Context, payload: Told) -> None:
 
 
 @app.handler("raise", process=True, retry=once)
-def raises(ctx: Context, payload: Any) -> None:
+def raises(ctx: Context, payload: Any) -> Any:
     match payload:
         case "value":
             raise ValueError("no luck")
@@ -120,6 +120,9 @@ def raises(ctx: Context, payload: Any) -> None:
             raise Dead("there is no such address")
         case "snooze":
             raise Snooze(timedelta(hours=1))
+        case "forgotten":
+            return asyncio.sleep(0)
+    return None
 
 
 @app.handler("limited", process=True, retry=once)

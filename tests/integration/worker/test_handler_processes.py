@@ -149,6 +149,7 @@ def inheriting_orphans() -> Iterator[None]:
     [
         ("value", "dead", r"ValueError: no luck\n.*process_handlers.py:\d+ in raises"),
         ("local", "dead", r"Local: of a class that nobody else knows\n.*process_handlers.py:\d+ in raises"),
+        ("forgotten", "dead", r"TypeError: the run returned the coroutine 'sleep' instead of awaiting it.*"),
         ("exit", "dead", r"SystemExit: 3\n.*process_handlers.py:\d+ in raises"),
         ("dead", "dead", "there is no such address"),
         ("retry", "dead", "the other side is busy"),

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from headrace import App, CallNext, Context, Dead, Retry, RetryPolicy, Store, current_run
+from headrace import App, BatchContext, CallNext, Context, Dead, Retry, RetryPolicy, Store, current_run
+from headrace.dead_letters import dead_jobs
 from tests.integration.worker.support import QUEUE, eventually, only_job, put, queue, sizes, working
 
 
@@ -211,3 +212,39 @@ async def test_middleware_that_is_interrupted_hands_its_job_back(store: Store) -
         await running.stop(at_once=True)
         assert running.told.outcomes == {"interrupted": 1}
     assert (await only_job(store)).attempt == 0
+
+
+@pytest.mark.parametrize("where", ["middleware", "handler", "batch handler"])
+async def test_M7_a_run_that_forgets_to_await_has_failed(store: Store, where: str) -> None:
+    app, ran = App(), list[Any]()
+
+    async def inner(ctx: Context, payload: Any) -> None:
+        ran.append(payload)
+
+    if where == "middleware":
+        app.handler("job")(inner)
+
+        @app.middleware
+        async def forgets(ctx: Context, payload: Any, call_next: CallNext) -> Any:
+            return call_next(ctx, payload)
+
+    elif where == "handler":
+
+        @app.handler("job")
+        async def job(ctx: Context, payload: Any) -> Any:
+            return inner(ctx, payload)
+
+    else:
+
+        @app.batch_handler("job")
+        async def jobs(ctx: BatchContext, payloads: list[Any]) -> Any:
+            return inner(ctx, payloads)
+
+    producer = await queue(store)
+    await put(producer, "job", [1, 2], max_retries=0)
+    async with working(app, store) as running:
+        await eventually(lambda: running.told.outcomes == {"dead": 2})
+    assert ran == []
+    errors = [letter.job.last_error async for letter in dead_jobs(store, QUEUE) if letter.job is not None]
+    assert len(errors) == 2
+    assert all("instead of awaiting it" in error for error in errors)

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import inspect
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor as Pool
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -24,6 +23,7 @@ from headrace.worker.leases import Execution
 from headrace.worker.processes import ProcessPool
 from headrace.worker.processes.messages import packed_job, packed_value
 from headrace.worker.processes.process import DiedIdle
+from headrace.worker.unawaited import unawaited
 
 Call = Callable[[Any, Any], Any]
 
@@ -131,11 +131,7 @@ def _call_plain(call: Call, ctx: Context, payload: Any) -> tuple[BaseException |
         returned = call(ctx, payload)
     except BaseException as error:
         return error, None
-    if inspect.iscoroutine(returned):
-        cast(Coroutine[Any, Any, Any], returned).close()
-        wrong = "the handler returned a coroutine and is not an async def; register the async def itself"
-        return TypeError(wrong), None
-    return None, returned
+    return unawaited(returned), returned
 
 
 # ---- handlers in processes -------------------------------------------------------------------------------------------

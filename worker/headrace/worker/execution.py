@@ -29,6 +29,7 @@ from headrace.worker.processes import ProcessPool
 from headrace.worker.runs import Call, Runs
 from headrace.worker.settings import WorkerSettings
 from headrace.worker.settlements import Settlements
+from headrace.worker.unawaited import unawaited
 
 _NEVER = float("inf")
 # Looked up once: as attributes of their classes they cost more than the comparison.
@@ -242,6 +243,8 @@ class Executor:
             if execution in self._sampled:
                 self._sampled.discard(execution)
                 self._time(execution)
+            if returned is not None and (forgotten := unawaited(returned)) is not None:
+                error = forgotten
             if type(execution) is Group:
                 self._batch_ended(execution, returned, error)
             elif error is not None:

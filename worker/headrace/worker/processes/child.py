@@ -24,6 +24,7 @@ from headrace.location import Location, resolve
 from headrace.worker.batches import fitting, item_results
 from headrace.worker.outcomes import error_text
 from headrace.worker.processes import messages
+from headrace.worker.unawaited import unawaited
 
 REPORT_SECONDS = 0.1
 COMMAND = (
@@ -232,8 +233,12 @@ class Function:
 
     def _returned(self, runner: asyncio.Runner, ctx: Context, payload: Any) -> Any:
         if self._is_async:
-            return runner.run(self._call(ctx, payload), context=contextvars.copy_context())
-        return self._call(ctx, payload)
+            returned = runner.run(self._call(ctx, payload), context=contextvars.copy_context())
+        else:
+            returned = self._call(ctx, payload)
+        if (forgotten := unawaited(returned)) is not None:
+            raise forgotten
+        return returned
 
 
 _OBJECTS = {"args", "exc_info"}
