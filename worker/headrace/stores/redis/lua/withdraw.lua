@@ -24,7 +24,7 @@ local LISTS = {R0, R1, R2, SUSPECTS, ALONE}
 -- A list is searched from both ends, all ids of the call together about 10,000 entries far.
 local REACH = math.max(100, math.floor(5000 / math.max(1, #ARGV - 2)))
 local filled = {}
-for which, list in ipairs(LISTS) do filled[which] = redis.call('EXISTS', list) == 1 end
+for which = 1, 5 do filled[which] = redis.call('EXISTS', LISTS[which]) == 1 end
 local function unlist(id)
   for which = 1, 5 do
     local lanes = not filled[which] and -1 or which <= 3 and 0 or 2
