@@ -9,9 +9,9 @@ from pathlib import Path
 
 from bench.report import OURS, Check, Result, Sample, Series, find
 from bench.rig import Case, Rig, say
-from bench.scaled.descent import Descent
-from bench.scaled.reaction import BACKLOG, Contender, listed, ours, pushed, react
-from bench.scaled.stage import Stage
+from bench.scaling.descent import Descent
+from bench.scaling.reaction import BACKLOG, Contender, listed, ours, pushed, react
+from bench.scaling.stage import Stage
 from bench.subject import ROOT, SubjectError
 from headrace.sync_producer import SyncProducer
 from tests.cluster import binaries

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from headrace.errors import UnknownQueue
+from headrace.known_queue import topology_of
 from headrace.lifecycle import finish_promote
 from headrace.pacing import DEFAULT_LOAD, paced
 from headrace.stores.base import Leftover, LeftoverKind, PartitionAudit, PartitionState, Pause, Store
@@ -69,9 +69,7 @@ async def audit(
     keys. ``load``: share of the time in which it keeps the store busy, above 0 and at most 1. Raises UnknownQueue.
     """
     check_queue_name(queue)
-    topology = await store.read_topology(queue)
-    if topology is None:
-        raise UnknownQueue(queue)
+    topology = await topology_of(store, queue)
     found = QueueAudit(queue)
     pause = paced(load)
     listed = {ref.label: ref for version in sorted(topology.versions) for ref in topology.refs(version)}

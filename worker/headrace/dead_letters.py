@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import NamedTuple
 
-from headrace.envelope import decode_record
-from headrace.errors import UnknownQueue
 from headrace.ids import check_id, decode_id, encode_id, partition_of
+from headrace.inquiry import newest_letters, read_job
 from headrace.job import Job
+from headrace.known_queue import topology_of
 from headrace.producer import Producer
 from headrace.stores.base import MAX_BATCH, DeadLetter, Store
 from headrace.topology import PartitionRef
@@ -43,9 +43,7 @@ async def dead_jobs(store: Store, queue: str, *, died_before: int | None = None)
 
     ``died_before`` (ms): leave out those that died later, so that a bulk action has a fixed set. Raises UnknownQueue.
     """
-    topology = await store.read_topology(queue)
-    if topology is None:
-        raise UnknownQueue(queue)
+    topology = await topology_of(store, queue)
     for version in sorted(topology.versions):
         for ref in topology.refs(version):
             after: DeadLetter | None = None
@@ -58,9 +56,7 @@ async def dead_jobs(store: Store, queue: str, *, died_before: int | None = None)
 
 async def server_now(store: Store, queue: str) -> int:
     """Return the store's time in ms, as dead letters carry it. Raises UnknownQueue."""
-    topology = await store.read_topology(queue)
-    if topology is None:
-        raise UnknownQueue(queue)
+    topology = await topology_of(store, queue)
     (counts,) = await store.counts([PartitionRef(queue, topology.active, 0)])
     return counts.now
 
@@ -81,18 +77,13 @@ async def retry_dead(producer: Producer, store: Store, dead: DeadJob) -> bool | 
 
 async def newest_letter(store: Store, queue: str, id: str) -> DeadJob | None:
     """Return the newest dead letter of an id, None if there is none. Raises UnknownQueue."""
-    topology = await store.read_topology(queue)
-    if topology is None:
-        raise UnknownQueue(queue)
+    topology = await topology_of(store, queue)
     stored, found = encode_id(check_id(id)), None
     for version, known in topology.versions.items():
-        ref, go_on = PartitionRef(queue, version, partition_of(id, known.partitions)), None
-        while True:
-            step = await store.find_dead(ref, [stored], go_on=go_on)
-            if (letter := step.letters.get(stored)) and (found is None or found.letter.died_at < letter.died_at):
-                found = open_letter(ref, letter)
-            if step.letters or (go_on := step.go_on) is None:
-                break
+        ref = PartitionRef(queue, version, partition_of(id, known.partitions))
+        letter = (await newest_letters(store, ref, [stored])).get(stored)
+        if letter and (found is None or found.letter.died_at < letter.died_at):
+            found = open_letter(ref, letter)
     return found
 
 
@@ -114,15 +105,4 @@ def open_letter(ref: PartitionRef, letter: DeadLetter) -> DeadJob:
         job_id = decode_id(letter.stored_id)
     except ValueError:
         return DeadJob(ref, letter, letter.stored_id.hex(), None)
-    try:
-        job = decode_record(
-            letter.stored_id,
-            letter.record,
-            letter.changes,
-            queue=ref.queue,
-            version=ref.version,
-            partition=ref.partition,
-        )
-    except Exception:  # a record of a foreign hand can be broken in any way
-        return DeadJob(ref, letter, job_id, None)
-    return DeadJob(ref, letter, job_id, job)
+    return DeadJob(ref, letter, job_id, read_job(ref, letter.stored_id, letter))

@@ -8,8 +8,8 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import suppress
 from typing import NamedTuple
 
-from headrace.errors import UnknownQueue
 from headrace.ids import decode_id, partition_of
+from headrace.known_queue import topology_of
 from headrace.stores.base import FinishedBatch, FinishedJob, Store
 from headrace.topology import PartitionRef, Topology
 
@@ -31,9 +31,7 @@ async def finished_jobs(store: Store, queue: str, *, newest_first: bool = True) 
     Those of a version that is gone stand in each partition as if they had ended when it went. Reads page by page, as
     far as the caller goes on: a page of each partition first. Raises UnknownQueue.
     """
-    topology = await store.read_topology(queue)
-    if topology is None:
-        raise UnknownQueue(queue)
+    topology = await topology_of(store, queue)
     sign = -1 if newest_first else 1
     streams = [
         _of_partition(store, ref, newest_first) for version in topology.versions for ref in topology.refs(version)

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from headrace.envelope import decode_record
-from headrace.errors import UnknownQueue
 from headrace.ids import check_id, encode_id, partition_of
 from headrace.job import Job
 from headrace.job_status import JobStatus, State
+from headrace.known_queue import topology_of
 from headrace.stores.base import MAX_ASKED, DeadLetter, Described, Entry, FinishedJob, Live, LiveState, Store
 from headrace.topology import PartitionRef, Topology
 
@@ -51,10 +51,7 @@ class Inquiry:
 
     async def topology(self) -> Topology:
         """Return the queue's topology. Raises UnknownQueue."""
-        topology = await self._store.read_topology(self._queue)
-        if topology is None:
-            raise UnknownQueue(self._queue)
-        return topology
+        return await topology_of(self._store, self._queue)
 
     async def look(self, ids: Iterable[str]) -> dict[str, JobStatus]:
         """Return where each job is, in the order of ``ids``. Raises InvalidInput, UnknownQueue, StoreUnavailable."""
@@ -113,7 +110,8 @@ class Inquiry:
                     by_bounds.setdefault(bounds, []).append(id)
                 for (newer, since), some in by_bounds.items():
                     finished, dead = await asyncio.gather(
-                        self._finished(topology, ref, some, newer), self._dead(ref, some, since)
+                        self._finished(topology, ref, some, newer),
+                        newest_letters(self._store, ref, map(encode_id, some), since=since),
                     )
                     if letters is not None:
                         letters |= dead
@@ -140,17 +138,20 @@ class Inquiry:
                 break
         return found
 
-    async def _dead(self, ref: PartitionRef, ids: Sequence[str], since: int) -> dict[bytes, DeadLetter]:
-        found: dict[bytes, DeadLetter] = {}
-        left = {encode_id(id) for id in ids}
-        go_on: tuple[int, int] | None = None
-        while left:
-            step = await self._store.find_dead(ref, sorted(left), since=since, go_on=go_on)
-            found |= step.letters
-            left -= step.letters.keys()
-            if (go_on := step.go_on) is None:
-                break
-        return found
+
+async def newest_letters(
+    store: Store, ref: PartitionRef, ids: Iterable[bytes], *, since: int = 0
+) -> dict[bytes, DeadLetter]:
+    """Return the newest dead letter of each stored id in a partition, of those that died at ``since`` ms or later."""
+    found: dict[bytes, DeadLetter] = {}
+    left, go_on = set(ids), None
+    while left:
+        step = await store.find_dead(ref, sorted(left), since=since, go_on=go_on)
+        found |= step.letters
+        left -= step.letters.keys()
+        if (go_on := step.go_on) is None:
+            break
+    return found
 
 
 def newest_first(topology: Topology) -> list[int]:

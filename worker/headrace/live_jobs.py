@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from typing import NamedTuple
 
-from headrace.errors import UnknownQueue
 from headrace.inquiry import read_job
 from headrace.job import Job
+from headrace.known_queue import topology_of
 from headrace.stores.base import INDEXES, Entry, LiveState, Store
 from headrace.topology import PartitionRef
 
@@ -27,9 +27,7 @@ async def live_jobs(store: Store, queue: str, state: LiveState) -> AsyncGenerato
     In each partition those come first that are to run, fall due, or lose their lease first. Jobs move meanwhile, so one
     may be missed or seen twice. Raises UnknownQueue.
     """
-    topology = await store.read_topology(queue)
-    if topology is None:
-        raise UnknownQueue(queue)
+    topology = await topology_of(store, queue)
     for version in sorted(topology.versions):
         for ref in topology.refs(version):
             for index in INDEXES[state]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from headrace.errors import UnknownQueue
+from headrace.known_queue import topology_of
 from headrace.stores.base import Store
 from headrace.topology import PartitionRef
 
@@ -31,9 +31,7 @@ async def bury_type(store: Store, queue: str, type: str) -> int:
 
 async def _partitions(store: Store, queue: str) -> list[PartitionRef]:
     """Return the partitions that hold parked jobs."""
-    topology = await store.read_topology(queue)
-    if topology is None:
-        raise UnknownQueue(queue)
+    topology = await topology_of(store, queue)
     refs = [ref for version in sorted(topology.versions) for ref in topology.refs(version)]
     counts = await store.counts(refs)
     return [ref for ref, count in zip(refs, counts, strict=True) if count.parked]

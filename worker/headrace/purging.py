@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable
 from typing import Final, Literal, NamedTuple, get_args
 
 from headrace.dead_letters import PAGE, open_letter
-from headrace.errors import InvalidInput, UnknownQueue, UnknownVersion
+from headrace.errors import InvalidInput, UnknownVersion
+from headrace.known_queue import topology_of
 from headrace.pacing import DEFAULT_LOAD, paced
 from headrace.stores.base import INDEXES, DeadLetter, Pause, Sought, Store, Waiting
 from headrace.topology import PartitionRef, Topology, check_queue_name
@@ -52,9 +53,7 @@ async def purge_queue(
     UnknownQueue or UnknownVersion.
     """
     _check(wanted)
-    topology = await store.read_topology(check_queue_name(queue))
-    if topology is None:
-        raise UnknownQueue(queue)
+    topology = await topology_of(store, check_queue_name(queue))
     pause, found = paced(load), Counter[PurgeState]()
     for ref in _refs(topology, wanted):
         for state in wanted.states:

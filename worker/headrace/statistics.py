@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace.errors import UnknownQueue
+from headrace.known_queue import topology_of
 from headrace.stores.base import Depth, Growth, Statistics, Store, Survey
 from headrace.topology import Topology
 
@@ -23,9 +23,7 @@ async def summarise(store: Store, queue: str) -> Statistics | None:
     Raises UnknownQueue, and the errors of the store.
     """
     before = await store.read_stats(queue)
-    topology = await store.read_topology(queue)
-    if topology is None:
-        raise UnknownQueue(queue)
+    topology = await topology_of(store, queue)
     depths, growth = {}, {}
     for number in sorted(topology.versions):
         surveys = await _surveyed(store, topology, number)

@@ -11,10 +11,11 @@ import asyncio
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from headrace.errors import JobMoving, JobRunning, JobUnlisted, UnknownQueue
+from headrace.errors import JobMoving, JobRunning, JobUnlisted
 from headrace.ids import check_id, encode_id
-from headrace.inquiry import Inquiry, grouped, newest_first
+from headrace.inquiry import Inquiry, grouped, newest_first, newest_letters
 from headrace.job_status import State
+from headrace.known_queue import topology_of
 from headrace.pacing import DEFAULT_LOAD, paced
 from headrace.stores.base import INDEXES, MAX_WITHDRAW, Sought, Store, Withdrawn
 from headrace.topology import PartitionRef, check_queue_name
@@ -67,15 +68,12 @@ async def delete_job(store: Store, queue: str, id: str) -> list[State]:
 
 async def _delete_letters(store: Store, queue: str, id: str) -> int:
     """Remove every dead letter of an id, newest first."""
-    topology = await Inquiry(store, queue).topology()
+    topology = await topology_of(store, queue)
     stored, deleted = encode_id(id), 0
     for version in newest_first(topology):
         ((ref, _),) = grouped(topology, version, [id])
-        step = await store.find_dead(ref, [stored])
-        while step.letters or step.go_on is not None:
-            if letter := step.letters.get(stored):
-                deleted += await store.remove_dead(ref, [letter.letter])
-            step = await store.find_dead(ref, [stored], go_on=None if step.letters else step.go_on)
+        while letters := await newest_letters(store, ref, [stored]):
+            deleted += await store.remove_dead(ref, [letters[stored].letter])
     return deleted
 
 
@@ -84,9 +82,7 @@ async def _withdraw(store: Store, queue: str, ids: list[str], *, running: bool) 
     found: dict[str, Withdrawn] = {}
     sought, unlisted = set[str](), set[str]()
     for _ in range(_TRIES):
-        topology = await store.read_topology(queue)
-        if topology is None:
-            raise UnknownQueue(queue)
+        topology = await topology_of(store, queue)
         moving: list[str] = []
         for version in newest_first(topology):
             for ref, group in grouped(

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from headrace.errors import StoreUnavailable
-from headrace.stores.base import Store, WorkerEntry
+from headrace.stores.base import Store
 from headrace.topology import Topology
 from headrace_operator.keda.options import Options
 from headrace_operator.scaling import History, Inputs, Pods, Record, decide
 from headrace_operator.scaling.load import max_in_flight, measured
-from headrace_operator.scaling.pods import slots_of
+from headrace_operator.scaling.pods import places_of, slots_of
 from headrace_operator.scaling.reading import statistics
 from headrace_operator.scaling.sleep import fall_asleep
 
@@ -81,7 +81,7 @@ class Demands:
         load = found.load.held() if rules.held else found.load
         entries = await self._store.workers(options.queue)
         slots = options.slots or slots_of(entries)
-        pods = Pods(0, ready=_pods(entries), slots=slots, cold_start=options.cold_start_seconds)
+        pods = Pods(0, ready=len(places_of(entries)), slots=slots, cold_start=options.cold_start_seconds)
         decision = decide(Inputs(rules, found.load, pods, History()))
         runs = math.ceil((load.in_flight or 0) / (slots or 1))
         if not load.active:
@@ -95,7 +95,3 @@ class Demands:
         if await fall_asleep(self._store, topology.queue, lead):
             return Demand(0, False, reason)
         return Demand(1, True, "a job has come in meanwhile")
-
-
-def _pods(entries: Iterable[WorkerEntry]) -> int:
-    return len({entry.beat.pod or entry.worker for entry in entries})

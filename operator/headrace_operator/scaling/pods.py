@@ -139,9 +139,17 @@ def slots_of(entries: Iterable[WorkerEntry]) -> int | None:
     slots: dict[str, int] = {}
     for entry in entries:
         if entry.beat.slots > 0 and not entry.gone:
-            place = entry.beat.pod or entry.worker
-            slots[place] = slots.get(place, 0) + entry.beat.slots
+            slots[_place(entry)] = slots.get(_place(entry), 0) + entry.beat.slots
     return min(slots.values(), default=None)
+
+
+def places_of(entries: Iterable[WorkerEntry]) -> set[str]:
+    """Return the Pods that workers run in; a worker outside of any is a place of its own."""
+    return {_place(entry) for entry in entries if not entry.gone}
+
+
+def _place(entry: WorkerEntry) -> str:
+    return entry.beat.pod or entry.worker
 
 
 def _seconds(time: str) -> float:

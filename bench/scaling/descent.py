@@ -8,8 +8,8 @@ import time
 from dataclasses import dataclass, field
 
 from bench.report import Sample
-from bench.scaled.pods import BURNED, ENDS, STARTS
-from bench.scaled.stage import Stage
+from bench.scaling.pods import BURNED, ENDS, STARTS
+from bench.scaling.stage import Stage
 from headrace.producer import JobSpec
 from headrace.sync_producer import SyncProducer
 
@@ -67,7 +67,7 @@ class Descent:
         self._name = name
         self._pods = pods
         bounds = {"minReplicas": 0, "maxReplicas": pods}
-        self.queue = stage.queue(name, app="bench.scaled.our_pod:app", concurrency=SLOTS, scaling=bounds)
+        self.queue = stage.queue(name, app="bench.scaling.our_pod:app", concurrency=SLOTS, scaling=bounds)
 
     def run(self, seed: int, *, by_decree: bool) -> dict[str, Sample]:
         """Go down once: as the load asks for it, or at once because ``maxReplicas`` was lowered, at full load."""

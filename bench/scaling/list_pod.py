@@ -1,6 +1,6 @@
 """The program of the Pods that KEDA scales by the length of a Redis list: it takes what is in the list.
 
-``python -m bench.scaled.list_pod URL LIST``
+``python -m bench.scaling.list_pod URL LIST``
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import time
 
 import redis
 
-from bench.scaled.pods import RAN, say_loaded
+from bench.scaling.pods import RAN, say_loaded
 
 
 def main(url: str, name: str) -> None:

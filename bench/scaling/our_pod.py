@@ -1,10 +1,10 @@
-"""The program of our worker Pods: ``bench.scaled.pods``, with word that it has been loaded."""
+"""The program of our worker Pods: ``bench.scaling.pods``, with word that it has been loaded."""
 
 from __future__ import annotations
 
 import os
 
-from bench.scaled.pods import app, say_loaded
+from bench.scaling.pods import app, say_loaded
 from headrace.connection import ConnectionSettings
 
 __all__ = ["app"]

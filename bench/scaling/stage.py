@@ -105,7 +105,7 @@ class Stage:
         container = {
             "name": "worker",
             "image": "registry.example/list-worker",
-            "command": ["python", "-m", "bench.scaled.list_pod", self.url, name],
+            "command": ["python", "-m", "bench.scaling.list_pod", self.url, name],
             "env": [{"name": "PYTHONPATH", "value": str(ROOT)}],
         }
         template = {

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from bench.report import Sample
-from bench.scaled.pods import LOADED, RAN
-from bench.scaled.stage import Stage
+from bench.scaling.pods import LOADED, RAN
+from bench.scaling.stage import Stage
 from headrace.producer import JobSpec
 from headrace.sync_producer import SyncProducer
 
@@ -33,7 +33,7 @@ class Contender:
 def ours(stage: Stage, producer: SyncProducer, name: str) -> Contender:
     """A Queue whose workers our operator scales; all settings but the last one are the defaults."""
     # Only the way back to zero depends on it.
-    queue = stage.queue(name, app="bench.scaled.our_pod:app", concurrency=16, scaling={"idleSeconds": 0})
+    queue = stage.queue(name, app="bench.scaling.our_pod:app", concurrency=16, scaling={"idleSeconds": 0})
     return Contender(f"{name}-workers", queue, _enqueues(producer, queue), 0.0)
 
 
@@ -48,7 +48,7 @@ def listed(stage: Stage, name: str, poll: int) -> Contender:
 
 def pushed(stage: Stage, producer: SyncProducer, name: str, poll: int) -> Contender:
     """A Queue whose workers KEDA scales by our external scaler."""
-    queue = stage.queue(name, app="bench.scaled.our_pod:app", concurrency=16, scaling={"mode": "Disabled"})
+    queue = stage.queue(name, app="bench.scaling.our_pod:app", concurrency=16, scaling={"mode": "Disabled"})
     metadata = {"scalerAddress": stage.scaler_address, "queue": queue, "slots": "16"}
     stage.scaled_object(f"{name}-workers", {"type": "external-push", "metadata": metadata}, poll)
     return Contender(f"{name}-workers", queue, _enqueues(producer, queue), poll)
