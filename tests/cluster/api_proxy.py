@@ -17,7 +17,7 @@ import aiohttp
 import yaml
 from aiohttp import web
 
-STARTED_SECONDS = 20.0
+STARTED_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)

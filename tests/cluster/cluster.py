@@ -233,15 +233,15 @@ class LocalCluster:
         found = self.objects("v1", "Pod", namespace, labels=labels)
         return sorted(found, key=lambda pod: (pod["metadata"]["creationTimestamp"], pod["metadata"]["name"]))
 
-    def kubectl(self, *args: str, stdin: str | None = None, timeout: float = 60.0) -> str:
+    def kubectl(self, *args: str, stdin: str | None = None, timeout: float = 120.0) -> str:
         """Run kubectl as administrator; returns its standard output. Raises :class:`CommandError`."""
         return self._run("kubectl", args, stdin, timeout)
 
-    def helm(self, *args: str, stdin: str | None = None, timeout: float = 120.0) -> str:
+    def helm(self, *args: str, stdin: str | None = None, timeout: float = 260.0) -> str:
         """Run helm as administrator; returns its standard output. Raises :class:`CommandError`."""
         return self._run("helm", args, stdin, timeout)
 
-    def wait_for(self, predicate: Callable[[], T | None], deadline: float = 30.0, *, what: str = "") -> T:
+    def wait_for(self, predicate: Callable[[], T | None], deadline: float = 90.0, *, what: str = "") -> T:
         """Call ``predicate`` until it returns something true; returns that.
 
         LookupError, :class:`ApiError` and broken connections in it count as "not yet". Raises TimeoutError naming

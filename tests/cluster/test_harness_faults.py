@@ -177,8 +177,8 @@ async def test_delays_concern_the_chosen_pods_and_end() -> None:
     await asyncio.sleep(0)
     assert not waiting.done()
     gate.remove(held)
-    await asyncio.wait_for(waiting, 10)
-    await asyncio.wait_for(gate.admit("n", "held-2"), 10)
+    await asyncio.wait_for(waiting, 60)
+    await asyncio.wait_for(gate.admit("n", "held-2"), 60)
 
 
 async def test_a_probe_that_is_answered_as_it_is_cancelled_does_not_go_on(monkeypatch: pytest.MonkeyPatch) -> None:

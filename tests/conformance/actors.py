@@ -19,7 +19,7 @@ from tests.conformance.steps import QUEUE
 
 Actor = Callable[[Store], Awaitable[Topology]]
 
-LIMIT = 20.0
+LIMIT = 60.0
 
 
 LOOKS = {"replicated", "successor"}

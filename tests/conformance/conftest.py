@@ -81,7 +81,7 @@ def advance(backend: str, clock: ManualClock, store: Store) -> Advance:
 
     async def wait(ms: int) -> None:
         end = await server_now() + ms
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while await server_now() < end:
                 await asyncio.sleep(0.002)
 

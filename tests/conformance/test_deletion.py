@@ -197,7 +197,7 @@ async def test_J21_a_promoter_that_is_overtaken_by_the_deletion_leaves_nothing(s
         deleting = Gate(store)
         async with standing_before(deleting, "bury_queue", lambda through: delete_queue(through, QUEUE)):
             gate.go_on()
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await asyncio.wait([promoting])
     assert isinstance(promoting.exception(), QueueDeleting)
     assert await states(store, 2, 2) == ["absent", "absent"]

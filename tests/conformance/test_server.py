@@ -47,7 +47,7 @@ async def test_stores_of_several_threads_see_one_data_set(store: Store) -> None:
         for n in range(jobs // threads):
             await other.enqueue(ref(), 1, fresh_nonce(), [new(f"{name}-{n}")])
         seq = 0
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while len(done) < jobs:
                 seq += 1
                 claim = await other.claim(ref(), name, seq, 3, LONG_MS)

@@ -278,12 +278,13 @@ async def test_QK6_QB9_a_claim_tells_what_it_took_back_and_whose_it_was(store: S
     await enqueue(store, "poison")
     for _ in range(2):
         await lose(store, advance)
+    lasting = 500  # neither ends before the other begins, however slow the machine
     doomed = Worker(store, "doomed-at-last")
-    claim = await doomed.claim(lease_ms=LEASE_MS, alone=True)
+    claim = await doomed.claim(lease_ms=lasting, alone=True)
     assert [(each.dead, each.worker.partition("-")[0]) for each in claim.lost] == [(False, "doomed")]
     await enqueue(store, "innocent")
-    await Worker(store, "other").claim(lease_ms=LEASE_MS, suspects=0)
-    await advance(LEASE_MS)
+    await Worker(store, "other").claim(lease_ms=lasting, suspects=0)
+    await advance(lasting)
     claim = await Worker(store, "finder").claim(0)
     found = {each.worker: each for each in claim.lost}
     assert found.keys() == {"doomed-at-last", "other"}

@@ -164,7 +164,7 @@ async def test_V5_a_reply_lost_in_one_partition_repeats_nothing_in_the_others(st
     gate.stop_before("enqueue 1:0")
     sending = asyncio.ensure_future(producer.enqueue_many(QUEUE, specs))
     await gate.stopped()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not all([(await counts(store, ref(p))).ready for p in (1, 3)]):
             await asyncio.sleep(0.001)
     second = await promote(store, QUEUE, 2, 1)

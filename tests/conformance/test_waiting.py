@@ -34,7 +34,7 @@ from tests.conformance.actors import Gate
 from tests.conformance.conftest import Advance
 from tests.conformance.steps import LONG_MS, QUEUE, Worker, ref, releases
 
-LIMIT = 30.0
+LIMIT = 60.0
 KEEPING = QueueSettings(retention=Retention())
 
 

@@ -64,7 +64,7 @@ def test_producer_and_handler(redis_url: str) -> None:
         assert worker.stdout is not None
         greeted = [worker.stdout.readline(), worker.stdout.readline()]
         worker.terminate()
-        assert worker.wait(30) == 0
+        assert worker.wait(60) == 0
     finally:
         worker.kill()
         worker.communicate()
@@ -103,7 +103,7 @@ def test_worker_in_a_fastapi_application(redis_url: str, monkeypatch: pytest.Mon
             assert (await client.post("/greetings/Grace", params={"delay": 3600})).status_code == 202
             assert (await client.post("/greetings/Grace")).status_code == 409
             assert (await client.post("/greetings/Ada")).json() == {"id": "greet:Ada"}
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while not (found := (await client.get("/greetings")).json()):
                     await asyncio.sleep(0.005)
         greeted: list[str] = found

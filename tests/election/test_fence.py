@@ -224,7 +224,7 @@ async def test_announcements_are_heard_and_outlive_the_server(process_guard: Gua
                 await asyncio.sleep(0.05)
 
         task = asyncio.create_task(listen())
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await told()
             server.kill()
             server.start()

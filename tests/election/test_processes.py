@@ -22,7 +22,7 @@ from tests.services.mongo import FerretServer
 from tests.services.redis import RedisServer
 
 ROOT = Path(__file__).resolve().parents[2]
-DEADLINE = 60.0
+DEADLINE = 120.0
 
 
 class Process:

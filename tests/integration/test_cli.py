@@ -117,7 +117,7 @@ async def test_a_version_with_dead_letters_only_is_pending_and_they_move_to_the_
 def test_a_drained_version_is_completed(run: Run) -> None:
     run("topology", "promote", "emails", "--version", "1", "--partitions", "2")
     run("topology", "promote", "emails", "--version", "2", "--partitions", "1")
-    ends = time.monotonic() + 30
+    ends = time.monotonic() + 60
     while (ended := run("topology", "complete", "emails", "--version", "1"))[0] == 8:
         assert time.monotonic() < ends
         time.sleep(0.1)

@@ -115,7 +115,7 @@ async def test_the_progress_of_a_running_job_is_shown(store: Store, run: Run) ->
     running = asyncio.create_task(worker.run())
     try:
         await began.wait()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not (described := json.loads((await run("job", "describe", "emails", "a", "-o", "json"))[1]))[
                 "progress"
             ]:

@@ -223,7 +223,7 @@ async def test_J4_the_handler_of_a_cancelled_job_is_told_to_stop(store: Store, r
     await producer.enqueue("reports", "send", id="long", timeout=600)
     worker = Worker(app, store, WorkerSettings(queues=("reports",), concurrency=1, health_port=0))
     working = asyncio.create_task(worker.run())
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         await began.wait()
         assert (await told(run, "job", "cancel", "reports", "long"))[0]["state"] == "leased"
         await ended.wait()

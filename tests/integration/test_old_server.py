@@ -63,7 +63,7 @@ def application() -> App:
 
 
 async def ended(call: Callable[[], Coroutine[Any, Any, object]]) -> object:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         return await call()
 
 

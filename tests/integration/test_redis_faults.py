@@ -60,7 +60,7 @@ async def connected(url: str) -> AsyncIterator[redis.Redis]:
 
 async def answered(store: RedisStore) -> Topology | None:
     """Read the topology; the first calls after a restart may meet connections of before."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while True:
             with contextlib.suppress(StoreUnavailable):
                 return await store.read_topology(QUEUE)

@@ -136,7 +136,7 @@ async def test_a_server_that_is_busy_with_somebody_elses_script(flavour: Flavour
         async with prepared(server) as store:
             with server.client() as client, server.client() as killer:
                 spinning = asyncio.create_task(asyncio.to_thread(spin, client))
-                async with asyncio.timeout(30):
+                async with asyncio.timeout(60):
                     while True:
                         try:
                             await store.read_marker()

@@ -53,7 +53,7 @@ async def test_QF1_a_failover_is_survived(servers: SentinelServers, prefix: str,
                     await asyncio.sleep(0.1)  # the same id again: it lives once
 
     await enqueue_more(20)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while len(ran) < 20:
             await asyncio.sleep(0.01)
     if planned:

@@ -40,7 +40,7 @@ class MemoryGroup:
         return self
 
     def __exit__(self, *_: object) -> None:
-        ends = time.monotonic() + 20
+        ends = time.monotonic() + 60
         while True:  # a killed process leaves the group a moment later
             try:
                 os.rmdir(self._path)

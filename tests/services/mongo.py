@@ -15,7 +15,7 @@ from tests.cluster.guard import Guard
 from tests.cluster.ports import free_ports
 from tests.cluster.processes import Component
 
-START_SECONDS = 20.0
+START_SECONDS = 60.0
 URL_VARIABLE = "HEADRACE_TEST_MONGO_URL"
 
 

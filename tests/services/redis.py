@@ -22,7 +22,7 @@ from tests.cluster.processes import Component
 from tests.services.redis_access import Login, Tls
 
 Flavour = Literal["redis", "valkey"]
-START_SECONDS = 10.0
+START_SECONDS = 60.0
 
 
 def flavours() -> tuple[Flavour, ...]:

@@ -11,7 +11,7 @@ from tests.cluster.ports import free_ports
 from tests.services.redis import Flavour, RedisServer
 from tests.services.redis_access import Login, Tls
 
-FORM_SECONDS = 30.0
+FORM_SECONDS = 90.0
 SLOTS = 16384
 
 

@@ -10,7 +10,7 @@ from tests.services.redis import Flavour, RedisServer
 from tests.services.redis_access import Login, Tls
 
 NAME = "jobs"
-READY_SECONDS = 30.0
+READY_SECONDS = 90.0
 
 
 class SentinelServers:

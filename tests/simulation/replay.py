@@ -43,7 +43,7 @@ from tests.simulation.values import Arrivals, Aside, Call, Counts, Reply, Topolo
 from tests.simulation.world import Model, Step, World
 
 LONG_MS = 3_600_000
-PATIENCE = 20.0
+PATIENCE = 60.0
 UNSTORED = ("wake", "read_wakes", "scale_to_zero", "scale_up", "sweep")
 """Steps of the model that are not steps of a store: the stream of wakes, and what the operator does with workers."""
 

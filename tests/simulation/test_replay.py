@@ -61,7 +61,7 @@ class Backend:
         async def wait(ms: int) -> None:
             at = [PartitionRef(QUEUE, 1, 0)]
             end = (await store.counts(at))[0].now + ms
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 while (await store.counts(at))[0].now < end:
                     await asyncio.sleep(0.002)
 

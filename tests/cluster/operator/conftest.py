@@ -32,7 +32,7 @@ def install(cluster: LocalCluster, watched: str) -> None:
     """Install the release that the definitions belong to."""
     cluster.helm(
         *("install", "headrace", str(CHART), "--namespace", HELM_NAMESPACE, "--create-namespace"),
-        *("--set", f"watchNamespaces={{{watched}}}", "--wait", "--timeout", "60s"),
+        *("--set", f"watchNamespaces={{{watched}}}", "--wait", "--timeout", "240s"),
     )
 
 

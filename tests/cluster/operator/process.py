@@ -51,14 +51,14 @@ class OperatorProcess:
         """End it at once (SIGKILL); it can be started again."""
         if self._process is not None:
             self._process.kill()
-            self._process.wait(10)
+            self._process.wait(60)
             self._process = None
 
     def stop(self) -> int:
         """End it in order (SIGTERM); returns its exit code."""
         assert self._process is not None
         self._process.send_signal(signal.SIGTERM)
-        code = self._process.wait(20)
+        code = self._process.wait(60)
         self._process = None
         return code
 

@@ -44,11 +44,11 @@ class Queues:
     def apply(self, name: str, *, version: int = 1, partitions: int = 4, **spec: Any) -> Object:
         """Apply a Queue with kubectl. Raises CommandError with the API server's message.
 
-        Workers run all the time unless ``scaling`` says otherwise: most tests are not about their number.
+        One worker runs all the time unless ``scaling`` says otherwise: most tests are not about their number.
         """
         metadata = {"name": name}
         if "workers" in spec:
-            spec.setdefault("scaling", {"minReplicas": 1})
+            spec.setdefault("scaling", {"minReplicas": 1, "maxReplicas": 1})
         given = {"queueName": self.queue_name(name), "version": version, "partitions": partitions, **spec}
         body = {key: value for key, value in given.items() if value is not None}
         return self.cluster.apply(
@@ -73,7 +73,7 @@ class Queues:
         path = self.cluster.rest.path(API, "Queue", name, self.namespace)
         self.cluster.rest.request("DELETE", path, {"propagationPolicy": propagation})
 
-    def gone(self, name: str, deadline: float = 30) -> None:
+    def gone(self, name: str, deadline: float = 90) -> None:
         """Wait until there is no Queue of this name."""
         path = self.cluster.rest.path(API, "Queue", name, self.namespace)
         self.cluster.wait_for(lambda: self.cluster.rest.find(path) is None, deadline, what=f"Queue {name} gone")
@@ -98,7 +98,7 @@ class Queues:
         raise LookupError(f"Queue {name} has no condition {kind} for its generation")
 
     def wait(
-        self, name: str, kind: str = "Ready", status: str = "True", reason: str | None = None, deadline: float = 30
+        self, name: str, kind: str = "Ready", status: str = "True", reason: str | None = None, deadline: float = 90
     ) -> Object:
         """Wait until a condition has this status, and reason if given; returns it."""
         last: Object = {}
@@ -120,7 +120,7 @@ class Queues:
         found = self.cluster.objects(API, "QueueVersion", self.namespace, labels=f"headrace.dev/queue={name}")
         return {item["spec"]["version"]: item.get("status", {}).get("phase", "") for item in found}
 
-    def wait_versions(self, name: str, expected: dict[int, str], deadline: float = 30) -> None:
+    def wait_versions(self, name: str, expected: dict[int, str], deadline: float = 90) -> None:
         self.cluster.wait_for(lambda: self.versions(name) == expected, deadline, what=f"versions {expected} of {name}")
 
     def wait_scaled(self, name: str, replicas: int = 1) -> None:
@@ -137,3 +137,7 @@ class Queues:
         """Reasons of the Events about a Queue."""
         found = self.cluster.objects("v1", "Event", self.namespace)
         return {event["reason"] for event in found if event["involvedObject"].get("name") == name}
+
+    def wait_events(self, name: str, *reasons: str) -> None:
+        """Wait for Events about a Queue, by reason: they are written beside everything else, and after a status."""
+        self.cluster.wait_for(lambda: self.events(name) >= set(reasons), what=f"events {reasons} of {name}")

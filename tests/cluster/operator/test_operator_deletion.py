@@ -37,7 +37,7 @@ def test_E1_K7_J21_a_queue_deleted_in_the_foreground_keeps_its_workers_until_it_
     name = queues.queue_name("mail")
     queues.apply("mail", deletionPolicy="Drain", workers=workers())
     queues.wait("mail")
-    queues.wait("mail", "WorkersAvailable", "True", "Available", deadline=60)
+    queues.wait("mail", "WorkersAvailable", "True", "Available")
     assert "ownerReferences" not in queues.deployment("mail")["metadata"]
     with SyncProducer(redis.url) as producer:
         for number in range(20):
@@ -54,13 +54,13 @@ def test_E1_K7_J21_a_queue_deleted_in_the_foreground_keeps_its_workers_until_it_
         with pytest.raises(QueueHeld):
             producer.enqueue(name, "count", id="refused")
         jobs.open_gate(redis.url, name)
-    queues.gone("mail", deadline=60)
+    queues.gone("mail")
     assert jobs.runs(redis.url, name) == {f"later-{number}@v1": 1 for number in range(20)}
     assert jobs.topology(redis.url, name) is None
     cluster.wait_for(lambda: not jobs.lasting_keys(redis.url, name), what="nothing but tombstones")
     for api, kind in OF_WORKERS:
         cluster.wait_for(partial(is_gone, queues, api, kind), what=f"{kind} gone")
-    cluster.wait_for(lambda: "Removed" in queues.events("mail"), what="the event")
+    queues.wait_events("mail", "Removed")
 
 
 def is_gone(queues: Queues, api: str, kind: str) -> bool:
@@ -90,7 +90,7 @@ def test_O3_O8_a_deletion_with_jobs_is_refused_until_confirmed_and_whoever_knew_
         queues.apply("mail", partitions=2, workers=workers())
         queues.wait("mail")
         producer.enqueue(name, "count", id="new")
-        queues.cluster.wait_for(lambda: "new@v1" in jobs.runs(redis.url, name), 60, what="the new queue runs jobs")
+        queues.cluster.wait_for(lambda: "new@v1" in jobs.runs(redis.url, name), what="the new queue runs jobs")
         assert "old@v1" not in jobs.runs(redis.url, name)
 
 
@@ -106,12 +106,12 @@ def test_O32_O34_of_two_queues_for_one_the_loser_goes_without_touching_it_and_th
     queues.annotate("second", confirm_delete=queues.get("second")["metadata"]["uid"])
     queues.delete("second")
     queues.gone("second")
-    queues.cluster.wait_for(lambda: "Retained" in queues.events("second"), what="the event")
+    queues.wait_events("second", "Retained")
     assert jobs.known_topology(redis.url, name).owner["name"] == "first"
     queues.delete("first")
     queues.gone("first")
     queues.annotate("third", look="now")
-    queues.wait("third", deadline=45)
+    queues.wait("third")
     assert jobs.known_topology(redis.url, name).owner["name"] == "third"
     assert jobs.on_store(redis.url, lambda store: jobs.work_off(store, name, 1)) == 1
 
@@ -134,10 +134,6 @@ def test_O31_O49_with_redis_gone_a_deletion_ends_in_time_and_by_force_at_once(qu
         queues.wait("forced", "ConnectionReady", "False", "Unreachable")
         queues.annotate("forced", force_delete="true")
         queues.gone("forced")
-        queues.gone("timed", deadline=60)
+        queues.gone("timed")
         for name in ("timed", "forced", "paused"):
-            queues.cluster.wait_for(partial(tells_retained, queues, name), what=f"the event about {name}")
-
-
-def tells_retained(queues: Queues, name: str) -> bool:
-    return "Retained" in queues.events(name)
+            queues.wait_events(name, "Retained")

@@ -53,8 +53,8 @@ def test_O5_O6_O35_a_namespace_that_ends_is_not_held_and_its_jobs_stay(
         cluster.delete("v1", "Secret", "headrace-redis", namespace)
         cluster.delete("v1", "Namespace", namespace)
         for name in ("drained", "deleted", "empty", "retained"):
-            queues.gone(name, deadline=40)
-        cluster.wait_for(lambda: cluster.get("v1", "Namespace", namespace) is None, 60, what="the namespace ended")
+            queues.gone(name)
+        cluster.wait_for(lambda: cluster.get("v1", "Namespace", namespace) is None, what="the namespace ended")
         said = operator.log.read_text().splitlines()[before:]
         assert len(said) < 60, said
         assert not [line for line in said if "Traceback" in line]

@@ -38,7 +38,7 @@ def test_helm_brings_the_operator_up_and_its_rights_suffice(
         queues.wait_versions("mail", {1: "Completed", 2: "Active"})
         queues.patch("mail", workers=None)
         cluster.wait_for(lambda: cluster.get("apps/v1", "Deployment", "mail-workers", installed) is None, what="gone")
-        assert {"Promoted", "Completed", "Scaled"} <= queues.events("mail")
+        queues.wait_events("mail", "Promoted", "Completed", "Scaled")
         names = [pod["metadata"]["name"] for pod in pods]
         said = [json.loads(line) for name in names for line in cluster.logs(HELM_NAMESPACE, name).splitlines()]
         assert len([line for line in said if line["message"].startswith("leads now")]) == 1

@@ -30,7 +30,7 @@ def headrace(queues: Queues, redis: RedisServer, *arguments: str) -> Any:
         env=os.environ | {"KUBECONFIG": str(queues.cluster.kubeconfig)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -43,7 +43,7 @@ def leased(queues: Queues, redis: RedisServer, queue: str, **spec: Any) -> str:
     queues.apply(queue, workers=workers(), **spec)
     queues.wait(queue)
     jobs.put(redis.url, name, ["held"], "held")
-    queues.cluster.wait_for(lambda: jobs.starts(redis.url, name) == 1, 60, what="the job runs")
+    queues.cluster.wait_for(lambda: jobs.starts(redis.url, name) == 1, what="the job runs")
     return name
 
 
@@ -56,7 +56,7 @@ def test_J21_O21_a_pause_by_hand_is_said_in_the_object_and_nobody_undoes_it(queu
     assert headrace(queues, redis, "queue", "pause", name)["changed"] is False
     jobs.put(redis.url, name, ["waits"])
     jobs.let_go(redis.url, name, "held")  # what runs ends, and its outcome counts
-    cluster.wait_for(lambda: jobs.runs(redis.url, name) == {"held@v1": 1}, 60, what="the leased job ends")
+    cluster.wait_for(lambda: jobs.runs(redis.url, name) == {"held@v1": 1}, what="the leased job ends")
 
     # Whoever writes the topology by hand does not unpause it for long: the object says what holds.
     jobs.on_store(redis.url, lambda store: resume_queue(store, name, owned=True))
@@ -65,7 +65,7 @@ def test_J21_O21_a_pause_by_hand_is_said_in_the_object_and_nobody_undoes_it(queu
 
     assert headrace(queues, redis, "queue", "resume", name)["where"] == "object"
     assert queues.get("mail")["spec"]["paused"] is False
-    cluster.wait_for(lambda: jobs.runs(redis.url, name).get("waits@v1", 0) == 1, 60, what="it goes on")
+    cluster.wait_for(lambda: jobs.runs(redis.url, name).get("waits@v1", 0) == 1, what="it goes on")
     assert jobs.runs(redis.url, name)["held@v1"] == 1
 
 

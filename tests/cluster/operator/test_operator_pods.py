@@ -108,7 +108,7 @@ def test_E14_workers_run_under_the_restricted_pod_security_standard(queues: Queu
     queues.apply("mail", workers=idle_workers())
     cluster.wait_for(lambda: len(cluster.pods(queues.namespace)) == 1, what="a Pod is admitted")
     queues.apply("root", workers=idle_workers(podTemplate={"spec": {"securityContext": {"runAsNonRoot": False}}}))
-    refused = queues.wait("root", "WorkersAvailable", "False", "ReplicaFailure", deadline=60)
+    refused = queues.wait("root", "WorkersAvailable", "False", "ReplicaFailure")
     assert "violates PodSecurity" in refused["message"]
     budget = cluster.get("policy/v1", "PodDisruptionBudget", "mail-workers", queues.namespace)
     assert budget is not None
@@ -150,8 +150,8 @@ def test_a_foreign_deployment_is_scaled_only_and_not_beside_another_autoscaler(
     queues.wait("mail", "ScalingActive", "False", "ScaleTargetMissing")
     assert queues.status("mail")["activeVersion"] == 1
     cluster.apply(foreign(), namespace=queues.namespace)
-    queues.wait("mail", "ScalingActive", "True", deadline=45)
-    queues.wait("mail", "WorkersAvailable", "True", "Available", deadline=45)
+    queues.wait("mail", "ScalingActive", "True")
+    queues.wait("mail", "WorkersAvailable", "True", "Available")
     theirs = cluster.get(APPS, "Deployment", "theirs", queues.namespace)
     assert theirs is not None
     assert theirs["spec"]["replicas"] == 2
@@ -171,12 +171,12 @@ def test_a_foreign_deployment_is_scaled_only_and_not_beside_another_autoscaler(
         },
     }
     cluster.apply(autoscaler, namespace=queues.namespace)
-    queues.wait("mail", "ScalingActive", "False", "ConflictingAutoscaler", deadline=60)
+    queues.wait("mail", "ScalingActive", "False", "ConflictingAutoscaler")
     cluster.kubectl("scale", "queue/mail", "--replicas=3", "--namespace", queues.namespace)
     told = queues.wait("mail", "ScalingActive", "False", "ConflictingAutoscaler")
     assert "HorizontalPodAutoscaler other" in told["message"]
     assert replicas_are(queues, 1)
-    assert "ConflictingAutoscaler" in queues.events("mail")
+    queues.wait_events("mail", "ConflictingAutoscaler")
 
 
 def replicas_are(queues: Queues, expected: int) -> bool:
@@ -189,9 +189,9 @@ def test_K6_K5_workers_scaled_to_zero_while_versions_drain_are_told_and_nothing_
 ) -> None:
     name = queues.queue_name("mail")
     queues.apply("mail", workers=workers(), scaling={"mode": "Manual", "replicas": 1})
-    queues.wait("mail", "WorkersAvailable", "True", "Available", deadline=60)
+    queues.wait("mail", "WorkersAvailable", "True", "Available")
     cluster.kubectl("scale", "queue/mail", "--replicas=0", "--namespace", queues.namespace)
-    cluster.wait_for(lambda: cluster.pods(queues.namespace) == [], 60, what="no worker is left")
+    cluster.wait_for(lambda: cluster.pods(queues.namespace) == [], what="no worker is left")
     for version, partitions in ((1, 4), (2, 8), (3, 16)):
         if version > 1:
             queues.patch("mail", version=version, partitions=partitions)
@@ -202,7 +202,7 @@ def test_K6_K5_workers_scaled_to_zero_while_versions_drain_are_told_and_nothing_
     assert queues.versions("mail") == {1: "Draining", 2: "Draining", 3: "Active"}
     assert jobs.known_topology(redis.url, name).draining == (1, 2)
     cluster.kubectl("scale", "queue/mail", "--replicas=1", "--namespace", queues.namespace)
-    queues.wait("mail", "Draining", "False", deadline=60)
+    queues.wait("mail", "Draining", "False")
     queues.wait_versions("mail", {1: "Completed", 2: "Completed", 3: "Active"})
     ran = jobs.runs(redis.url, name)
     assert ran == {f"v{version}-{number}@v{version}": 1 for version in (1, 2, 3) for number in range(5)}
@@ -214,7 +214,7 @@ def test_K8_a_rolling_update_under_load_loses_and_doubles_no_job(
 ) -> None:
     name = queues.queue_name("mail")
     queues.apply("mail", workers=workers(concurrency=4), scaling={"mode": "Manual", "replicas": 2})
-    queues.wait("mail", "WorkersAvailable", "True", "Available", deadline=60)
+    queues.wait("mail", "WorkersAvailable", "True", "Available")
     before = {pod["metadata"]["uid"] for pod in cluster.pods(queues.namespace)}
     sent = 0
     with SyncProducer(redis.url) as producer:
@@ -233,9 +233,9 @@ def test_K8_a_rolling_update_under_load_loses_and_doubles_no_job(
         queues.patch("mail", workers={"concurrency": 5})
         cluster.wait_for(lambda: queues.deployment("mail")["metadata"]["generation"] > generation, what="a rollout")
         cluster.wait_for(complete_under_load, 240, what="the rollout is complete")
-    cluster.wait_for(lambda: len(cluster.pods(queues.namespace)) == 2, 60, what="the old Pods are gone")
+    cluster.wait_for(lambda: len(cluster.pods(queues.namespace)) == 2, what="the old Pods are gone")
     assert before.isdisjoint(pod["metadata"]["uid"] for pod in cluster.pods(queues.namespace))
-    cluster.wait_for(lambda: len(jobs.runs(redis.url, name)) >= sent, 60, what="all jobs run")
+    cluster.wait_for(lambda: len(jobs.runs(redis.url, name)) >= sent, what="all jobs run")
     assert jobs.runs(redis.url, name) == {f"job-{number}@v1": 1 for number in range(sent)}
 
 
@@ -245,7 +245,7 @@ def test_a_grace_below_the_longest_run_is_told_and_restarts_nobody(queues: Queue
     queues.wait_scaled("mail")
     generation = queues.deployment("mail")["metadata"]["generation"]
     queues.patch("mail", timeoutSeconds=600)
-    queues.cluster.wait_for(lambda: "GraceTooShort" in queues.events("mail"), what="the event")
+    queues.wait_events("mail", "GraceTooShort")
     queues.wait("mail")
     assert queues.deployment("mail")["metadata"]["generation"] == generation
 

@@ -42,7 +42,7 @@ def test_O11_O26_a_redis_that_is_down_at_first_is_found_later_and_errors_add_no_
         queues.wait(name, "ConnectionReady", "False", "Unreachable")
     own_redis.start()
     for name in names:
-        queues.wait(name, deadline=60)
+        queues.wait(name)
     with closing(own_redis.client()) as client:
         steady = connections(own_redis)
         # It answers and refuses what the operator needs, over and over.
@@ -56,7 +56,7 @@ def test_O11_O26_a_redis_that_is_down_at_first_is_found_later_and_errors_add_no_
         assert connections(own_redis) <= steady + 2
         client.acl_setuser("default", enabled=True, nopass=True, keys="*", commands=["+@all"])
         for name in names:
-            queues.wait(name, deadline=60)
+            queues.wait(name)
         # Five Queues, one pool.
         assert connections(own_redis) <= steady + 2 <= 12
 
@@ -79,7 +79,7 @@ def test_a_redis_that_turns_read_only_freezes_the_queue_and_is_used_again_afterw
         assert jobs.known_topology(own_redis.url, name).active == 1
         client.replicaof("NO", "ONE")
         elsewhere.resume()
-    queues.wait("mail", deadline=60)
+    queues.wait("mail")
     assert jobs.known_topology(own_redis.url, name).active == 2
     assert queues.condition("mail", "DataLoss")["status"] == "False"
 
@@ -92,7 +92,7 @@ def test_a_secret_that_goes_or_is_spoilt_is_told_while_the_connection_that_works
     queues.apply("mail")
     queues.wait("mail")
     queues.cluster.delete("v1", "Secret", "headrace-redis", queues.namespace)
-    queues.wait("mail", "ConnectionReady", "False", "SecretMissing", deadline=90)
+    queues.wait("mail", "ConnectionReady", "False", "SecretMissing")
     queues.patch("mail", version=2, partitions=8)
     queues.wait("mail", "Ready", "False", "SecretMissing")
     queues.cluster.wait_for(lambda: jobs.known_topology(redis.url, name).active == 2, what="promoted all the same")
@@ -130,12 +130,12 @@ def test_V13_a_failover_that_forgets_a_promotion_is_promoted_forward_again(
     queues.wait("mail")
     before = jobs.known_topology(own_redis.url, name)
     restore(own_redis, stale)
-    queues.cluster.wait_for(lambda: jobs.known_topology(own_redis.url, name).active == 2, 45, what="v2 again")
+    queues.cluster.wait_for(lambda: jobs.known_topology(own_redis.url, name).active == 2, what="v2 again")
     after = jobs.known_topology(own_redis.url, name)
     assert after.epoch > before.epoch
     assert (after.highest, after.partitions, after.draining) == (2, 8, (1,))
     assert jobs.on_store(own_redis.url, lambda store: jobs.work_off(store, name, 1)) == 1
-    queues.wait("mail", "Draining", "False", deadline=60)
+    queues.wait("mail", "Draining", "False")
     queues.wait("mail")
     assert queues.condition("mail", "DataLoss")["status"] == "False"
 
@@ -147,7 +147,7 @@ def test_V13_in_a_cluster_the_topology_alone_is_forgotten_and_asserted_from_what
     try:
         key = f"{{headrace:{name}}}:topology"
         queues.apply("mail", connection={"url": servers.url})
-        queues.wait("mail", deadline=60)
+        queues.wait("mail")
         with closing(servers.node(key)) as holder:
             stale = holder.get(key)
             jobs.put(servers.url, name, ["old"])
@@ -156,7 +156,7 @@ def test_V13_in_a_cluster_the_topology_alone_is_forgotten_and_asserted_from_what
             before = jobs.known_topology(servers.url, name)
             # The partitions lie with other primaries, which have lost nothing.
             holder.set(key, stale)
-        queues.cluster.wait_for(lambda: jobs.known_topology(servers.url, name).active == 2, 45, what="v2 again")
+        queues.cluster.wait_for(lambda: jobs.known_topology(servers.url, name).active == 2, what="v2 again")
         after = jobs.known_topology(servers.url, name)
         assert after.epoch > before.epoch
         assert (after.partitions, after.draining) == (8, (1,))

@@ -72,7 +72,7 @@ def test_E10_installed_for_two_namespaces_nothing_is_forbidden_and_no_right_is_u
         others.apply("lost", connection={"secretRef": {"name": "nowhere"}})
         queues.secret(redis.url)
         queues.apply("mail", workers=idle_workers(), deletionPolicy="Drain", historyLimit=0)
-        queues.wait("mail", deadline=20)
+        queues.wait("mail")
         others.wait("lost", "Ready", "False", "SecretMissing")
 
         # Of two workers one is busy: it is told which Pod goes first when there is to be one.
@@ -105,10 +105,10 @@ def test_E10_installed_for_two_namespaces_nothing_is_forbidden_and_no_right_is_u
         # The next leader tells again what the last one has told: the Event is there already.
         leader = release.leader()
         cluster.delete("v1", "Pod", leader, release.namespace)
-        cluster.wait_for(lambda: release.leader() != leader, 60, what="another leader")
+        cluster.wait_for(lambda: release.leader() != leader, what="another leader")
         # A Drain takes everything along that was made for the workers.
         queues.delete("mail")
-        queues.gone("mail", deadline=45)
+        queues.gone("mail")
 
         requests = release.requests()
         forbidden = [entry["requestURI"] for entry in requests if entry["responseStatus"]["code"] == 403]
@@ -119,5 +119,5 @@ def test_E10_installed_for_two_namespaces_nothing_is_forbidden_and_no_right_is_u
         def unused() -> set[Right]:
             return rights - used(release.requests()) - NOT_ASKED_FOR
 
-        cluster.wait_for(lambda: not unused(), 30, what=f"every right used; not: {unused()}")
+        cluster.wait_for(lambda: not unused(), what=f"every right used; not: {unused()}")
         assert used(release.requests()) - rights == set()

@@ -40,7 +40,7 @@ def test_a_live_queue_is_paused_and_goes_on_without_a_restart(queues: Queues, re
     queues.apply("mail", workers=workers())
     queues.wait("mail")
     jobs.put(redis.url, name, ["before"])
-    cluster.wait_for(lambda: jobs.runs(redis.url, name), 60, what="the workers run jobs")
+    cluster.wait_for(lambda: jobs.runs(redis.url, name), what="the workers run jobs")
     before = queues.deployment("mail")
 
     queues.patch("mail", paused=True)
@@ -51,9 +51,9 @@ def test_a_live_queue_is_paused_and_goes_on_without_a_restart(queues: Queues, re
     jobs.put(redis.url, name, held)
     assert claimed(redis, name) == 0
     # What is shown says so, and the workers, which look for work all the time, have left them alone until then.
-    cluster.wait_for(lambda: queues.status("mail")["depth"]["ready"] == 20, 60, what="20 jobs wait")
+    cluster.wait_for(lambda: queues.status("mail")["depth"]["ready"] == 20, what="20 jobs wait")
     assert set(jobs.runs(redis.url, name)) == {"before@v1"}
-    assert "Hold" in queues.events("mail")
+    queues.wait_events("mail", "Hold")
     line = cluster.kubectl("get", "queue", "mail", "--no-headers", "--namespace", queues.namespace)
     assert line.split()[:3] == ["mail", "True", "True"]
 
@@ -61,7 +61,7 @@ def test_a_live_queue_is_paused_and_goes_on_without_a_restart(queues: Queues, re
     queues.wait("mail", "Paused", "False", "NotPaused")
     cluster.wait_for(lambda: len(jobs.runs(redis.url, name)) == 21, what="the held jobs run")
     assert set(jobs.runs(redis.url, name).values()) == {1}
-    assert "Resumed" in queues.events("mail")
+    queues.wait_events("mail", "Resumed")
     after = queues.deployment("mail")
     assert after["metadata"]["generation"] == before["metadata"]["generation"]
 

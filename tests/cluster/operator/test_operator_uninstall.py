@@ -25,6 +25,7 @@ def test_O53_the_hook_lets_go_of_queues_before_the_operator_goes(
         for name, policy in (("drained", "Drain"), ("deleted", "Delete"), ("kept", "Retain")):
             queues.apply(name, deletionPolicy=policy, workers=idle_workers())
             queues.wait(name)
+        queues.wait_scaled("drained")
         jobs.put(redis.url, queues.queue_name("drained"), ["a"])
         assert queues.get("drained")["metadata"]["finalizers"] == ["headrace.dev/deletion"]
         release.uninstall()
@@ -34,7 +35,7 @@ def test_O53_the_hook_lets_go_of_queues_before_the_operator_goes(
     assert workers["spec"]["replicas"] == 1, "the workers go on"
     for name in ("drained", "deleted", "kept"):
         queues.delete(name)
-        queues.gone(name, deadline=10)
+        queues.gone(name)
     cluster.wait_for(
         lambda: cluster.get(APPS, "Deployment", "drained-workers", namespace) is None, what="they go with their Queue"
     )
@@ -50,7 +51,7 @@ def test_O52_uninstalling_the_chart_keeps_definitions_and_queues_and_installing_
     queues.wait("letters")
     jobs.put(redis.url, queues.queue_name("letters"), ["a"])
     uid, workers = queues.get("letters")["metadata"]["uid"], queues.deployment("letters")["metadata"]["uid"]
-    cluster.helm("uninstall", "headrace", "--namespace", HELM_NAMESPACE, "--wait", "--timeout", "60s")
+    cluster.helm("uninstall", "headrace", "--namespace", HELM_NAMESPACE, "--wait", "--timeout", "240s")
     try:
         for name in DEFINITIONS:
             assert cluster.get("apiextensions.k8s.io/v1", "CustomResourceDefinition", name) is not None
@@ -58,7 +59,7 @@ def test_O52_uninstalling_the_chart_keeps_definitions_and_queues_and_installing_
         queues.patch("letters", version=2, partitions=8)
     finally:
         install(cluster, installed)
-    queues.wait("letters", deadline=60)
+    queues.wait("letters")
     assert jobs.known_topology(redis.url, queues.queue_name("letters")).active == 2
     assert queues.deployment("letters")["metadata"]["uid"] == workers
     cluster.delete(API, "Queue", "letters", installed)
@@ -79,5 +80,5 @@ def test_O53_the_documented_way_out_ends_a_deletion_that_nobody_looks_after(
     assert command in page
     patch = '--patch={"metadata": {"finalizers": null}}'
     cluster.kubectl("patch", "queue", "mail", "--namespace", namespace, "--type=merge", patch)
-    queues.gone("mail", deadline=10)
+    queues.gone("mail")
     assert jobs.on_store(redis.url, lambda store: jobs.work_off(store, queues.queue_name("mail"), 1)) == 1

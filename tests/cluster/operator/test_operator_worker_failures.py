@@ -19,7 +19,7 @@ def test_E14_crash_loop_no_node_and_quota_are_told_with_their_cause_and_clear_by
     for name in names:
         queues.apply(name, workers=workers())
     for name in names:
-        queues.wait(name, "WorkersAvailable", "True", "Available", deadline=60)
+        queues.wait(name, "WorkersAvailable", "True", "Available")
 
     queues.patch("crash", workers={"app": None, "command": ["false"]})
     queues.patch("large", workers={"resources": {"requests": {"cpu": "1000"}}})
@@ -29,24 +29,24 @@ def test_E14_crash_loop_no_node_and_quota_are_told_with_their_cause_and_clear_by
     cluster.wait_for(lambda: _used(queues) == "5", what="the quota is counted")
     queues.patch("quota", workers={"env": [{"name": "ROUND", "value": "2"}]})
 
-    crashing = queues.wait("crash", "WorkersAvailable", "False", "CrashLoopBackOff", deadline=60)
+    crashing = queues.wait("crash", "WorkersAvailable", "False", "CrashLoopBackOff")
     assert "1 of 1 workers are available; Pod crash-workers-" in crashing["message"]
     assert "ends again and again with exit code 1; see `kubectl logs crash-workers-" in crashing["message"]
-    forbidden = queues.wait("quota", "WorkersAvailable", "False", "ReplicaFailure", deadline=60)
+    forbidden = queues.wait("quota", "WorkersAvailable", "False", "ReplicaFailure")
     assert "exceeded quota: full" in forbidden["message"]
-    waiting = queues.wait("large", "WorkersAvailable", "False", "Unschedulable", deadline=75)
+    waiting = queues.wait("large", "WorkersAvailable", "False", "Unschedulable")
     assert "Insufficient cpu" in waiting["message"]
     reasons = {"crash": "CrashLoopBackOff", "quota": "ReplicaFailure", "large": "Unschedulable"}
     for name, reason in reasons.items():
         queues.wait(name, "Ready", "False", reason, deadline=120)
-        assert reason in queues.events(name)
+        queues.wait_events(name, reason)
 
     cluster.delete("v1", "ResourceQuota", "full", namespace)
     queues.patch("crash", workers=workers() | {"command": None})
     queues.patch("large", workers={"resources": None})
     queues.patch("quota", workers={"env": workers()["env"] + [{"name": "ROUND", "value": "3"}]})
     for name in names:
-        queues.wait(name, "WorkersAvailable", "True", "Available", deadline=60)
+        queues.wait(name, "WorkersAvailable", "True", "Available")
         queues.wait(name)
 
 
@@ -77,7 +77,7 @@ def test_E14_an_image_that_cannot_be_pulled_is_told_with_its_name(queues: Queues
         container = {"name": "worker", "image": "registry.example/mail:0", "imageID": "", "ready": False}
         told = {"containerStatuses": [container | {"restartCount": 0, "state": waiting}]}
         cluster.patch("v1", "Pod", pod["metadata"]["name"], queues.namespace, {"status": told}, subresource="status")
-        failing = queues.wait("mail", "WorkersAvailable", "False", "ImagePullBackOff", deadline=60)
+        failing = queues.wait("mail", "WorkersAvailable", "False", "ImagePullBackOff")
         assert "the image registry.example/mail:0 cannot be pulled" in failing["message"]
     finally:
         cluster.delete("v1", "Node", name)

@@ -81,6 +81,7 @@ def test_replicas_of_mode_disabled_belong_to_somebody_else(queues: Queues) -> No
 def test_a_field_that_is_removed_from_the_spec_leaves_the_deployment(queues: Queues) -> None:
     queues.apply("mail", workers=idle_workers(env=[{"name": "A", "value": "1"}, {"name": "B", "value": "2"}]))
     queues.wait("mail")
+    queues.wait_scaled("mail")
     assert {e["name"] for e in container(queues.deployment("mail"))["env"]} >= {"A", "B"}
     queues.patch("mail", workers={"env": [{"name": "B", "value": "2"}]})
     queues.cluster.wait_for(
@@ -169,7 +170,7 @@ def test_what_a_deleted_queue_left_is_removed_as_the_page_says_and_nothing_of_an
         [Path(sys.executable).with_name(words[0]), *words[1:], "--yes", "--redis-url", redis.url],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
     assert ran.returncode == 0, ran.stderr
@@ -253,7 +254,7 @@ def test_E15_a_foreign_peering_object_pauses_nobody(
     cluster: LocalCluster, queues: Queues, operator: OperatorProcess, tmp_path: Path
 ) -> None:
     cluster.apply(PEERING)
-    cluster.kubectl("wait", "crd/clusterkopfpeerings.kopf.dev", "--for=condition=Established", "--timeout=20s")
+    cluster.kubectl("wait", "crd/clusterkopfpeerings.kopf.dev", "--for=condition=Established", "--timeout=90s")
     other = {"priority": 1000, "lifetime": 3600, "lastseen": "2999-01-01T00:00:00+00:00"}
     peering = {
         "apiVersion": "kopf.dev/v1",

@@ -53,7 +53,7 @@ def pause(redis: RedisServer, queue: str, kubeconfig: Path) -> subprocess.Comple
         env=os.environ | {"KUBECONFIG": str(kubeconfig)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
 

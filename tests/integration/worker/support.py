@@ -22,7 +22,7 @@ from headrace.worker.leases import Execution
 from headrace.worker.metrics import NoMetrics, Outcome
 
 QUEUE = "emails"
-WITHIN = 20.0
+WITHIN = 60.0
 
 
 async def eventually(check: Callable[[], Any], within: float = WITHIN) -> Any:

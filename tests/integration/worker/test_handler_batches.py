@@ -199,7 +199,7 @@ async def test_J16_a_batch_in_a_thread_is_told_of_its_timeout_and_keeps_its_slot
         while not ctx.runs[1].cancelled:
             time.sleep(0.005)
         order.append("told")
-        may_end.wait(20)
+        may_end.wait(60)
 
     @app.handler("next")
     async def following(ctx: Context, payload: Any) -> None:

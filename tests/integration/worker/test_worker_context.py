@@ -60,7 +60,7 @@ async def test_progress_is_stored_while_the_run_goes_on(store: Store, kind: str)
         def long_in_thread(ctx: Context, payload: Any) -> None:
             for page in range(100):
                 ctx.progress(page / 100, f"page {page}")
-            may_end.wait(20)
+            may_end.wait(60)
 
     producer = await queue(store)
     await put(producer, "long", [None])
@@ -248,7 +248,7 @@ async def test_QB4_a_late_run_is_refused_here_and_downstream_by_its_lower_fencin
     @late.handler("job")
     async def blocks(ctx: Context, payload: Any) -> None:
         began.set()
-        ends = time.monotonic() + 30
+        ends = time.monotonic() + 60
         while not written and time.monotonic() < ends:
             time.sleep(0.01)
         write("late", ctx.fencing_token)

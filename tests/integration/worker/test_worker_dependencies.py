@@ -185,7 +185,7 @@ async def test_dependencies_are_closed_after_the_last_handler_has_ended(store: S
     @app.handler("plain")
     def plain(ctx: Context, payload: Any, pool: int) -> None:
         began.set()
-        may_end.wait(20)
+        may_end.wait(60)
         order.append("ended")
 
     producer = await queue(store)

@@ -126,7 +126,7 @@ async def test_a_version_that_has_run_dry_is_removed_without_being_asked(store: 
             topology = await store.read_topology(QUEUE)
             return topology is not None and set(topology.versions) == {2}
 
-        await eventually(alone, within=40)
+        await eventually(alone)
         await put(producer, "job", [20])
         await eventually(lambda: len(ran) == 21)
     assert sorted(ran) == list(range(21))

@@ -300,7 +300,7 @@ async def test_L10_a_worker_stops_in_time_when_redis_is_silent_and_leads_again_w
             await leader([each for each in workers if each[0].worker.is_leader()] or workers)
             server.pause()
             try:
-                await asyncio.wait_for(asyncio.gather(*(each.stop(at_once=True) for each, _ in workers)), 30)
+                await asyncio.wait_for(asyncio.gather(*(each.stop(at_once=True) for each, _ in workers)), 60)
             finally:
                 server.resume()
         await store.close()

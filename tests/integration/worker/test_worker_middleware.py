@@ -131,7 +131,7 @@ async def test_J16_a_function_in_a_thread_keeps_its_slot_whatever_is_around_it(s
         while not ctx.cancelled:
             time.sleep(0.005)
         order.append("told")
-        may_end.wait(20)
+        may_end.wait(60)
 
     @app.handler("next")
     def following(ctx: Context, payload: Any) -> None:
@@ -161,7 +161,7 @@ async def test_QG2_a_plain_function_that_finishes_at_the_stop_has_succeeded_what
     @app.handler("long")
     def long(ctx: Context, payload: Any) -> None:
         began.set()
-        may_end.wait(20)
+        may_end.wait(60)
 
     producer = await queue(store)
     await put(producer, "long", [None])

@@ -58,7 +58,7 @@ async def test_QA2_while_redis_refuses_writes_results_are_kept_and_nothing_stays
         assert running.told.outcomes == {}
         assert await sizes(store) == {"leased": 16}
         await setter.config_set("min-replicas-to-write", 0)
-        await eventually(lambda: running.told.outcomes == {"succeeded": 12, "dead": 4}, within=40)
+        await eventually(lambda: running.told.outcomes == {"succeeded": 12, "dead": 4})
         assert await sizes(store) == {"dead": 4}
         assert running.told.lost == 0
     assert runs == Counter(jobs)
@@ -87,7 +87,7 @@ async def test_QF5_delayed_jobs_run_on_time_although_redis_was_away_meanwhile(
         own_server.kill()
         await eventually(lambda: "does not answer" in caplog.text)
         own_server.start()
-        await eventually(lambda: len(ran) == 4, within=40)
+        await eventually(lambda: len(ran) == 4)
     # The server's clock is this machine's.
     assert all(at >= run_at for at, run_at in ran.values())
     await store.close()

@@ -144,7 +144,7 @@ async def test_J12_QA18_a_restart_of_redis_loses_nothing(
             except StoreUnavailable:  # this test's own connection was cut as well
                 return False
 
-        await eventually(all_done, within=40)
+        await eventually(all_done)
         assert Counter(entry[2] for entry in notes(tmp_path)) == Counter(jobs)
         assert worker.running
         worker.signal(signal.SIGTERM)

@@ -157,7 +157,7 @@ async def test_QG2_a_plain_function_that_finishes_without_looking_has_succeeded(
     @app.handler("job")
     def job(ctx: Context, payload: Any) -> None:
         started.append(ctx.cancelled)
-        may_end.wait(20)
+        may_end.wait(60)
 
     producer = await queue(store)
     await put(producer, "job", [None])
@@ -191,7 +191,7 @@ async def test_QG3_code_that_ignores_its_end_is_abandoned_and_its_job_handed_bac
         @app.handler("job")
         def deaf(ctx: Context, payload: Any) -> None:
             started.append(1)
-            ends.wait(30)
+            ends.wait(60)
 
     producer = await queue(store)
     await put(producer, "job", [None])

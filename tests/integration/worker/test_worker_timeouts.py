@@ -81,7 +81,7 @@ async def test_J16_QB6_a_plain_function_is_told_of_its_timeout_and_keeps_its_slo
         while not ctx.cancelled:
             time.sleep(0.005)
         order.append("told")
-        may_end.wait(20)
+        may_end.wait(60)
 
     @app.handler("next")
     def following(ctx: Context, payload: Any) -> None:
