@@ -117,7 +117,7 @@ async def test_a_letter_that_cannot_be_read_survives_as_it_is(store: Store) -> N
         ({"priority": 7}, "priority: is 7"),
         ({"headers": {"a": 1}}, "headers: are not a map of text to text"),
         ({"history": [{}]}, "line: field 'status' is missing"),
-        ({"retry": {"max_retries": -1}}, "line: a field cannot be read"),
+        ({"retry": {"max_retries": -1}}, "RetryPolicy.max_retries: -1 is below 0; give 0 to 1000"),
     ],
 )
 async def test_a_line_that_is_wrong_is_refused_and_says_where(store: Store, change: dict[str, Any], told: str) -> None:

@@ -22,6 +22,7 @@ LAYERS = (
         "leader_term",
         "retry",
         "server_facts",
+        "setting_errors",
         "settings",
         "queue_file",
         "topology",

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
 
 from headrace import App, InvalidInput, Worker, WorkerSettings, open_store
 from headrace.connection import explain
 from headrace.election.timings import FAST, RELAXED, STANDARD
 from headrace.leadership.locks import beside, chain, check
+from headrace.setting_errors import InvalidSettings
 from headrace.stores import Store
 from headrace.stores.memory import MemoryStore
 
@@ -28,7 +28,7 @@ def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def refusal(**given: Any) -> str:
-    with pytest.raises(ValidationError) as refused:
+    with pytest.raises(InvalidSettings) as refused:
         WorkerSettings(**given)
     return "\n".join(explain(refused.value))
 

@@ -8,6 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from headrace.retry import RetryPolicy
+from headrace.setting_errors import InvalidSettings
 from headrace.settings import DrainSettings, Keep, QueueSettings, Retention, partition_limits
 from headrace.topology import Topology
 
@@ -43,7 +44,7 @@ def test_a_retention_survives_its_stored_form() -> None:
     "wrong", [{"done_seconds": 0}, {"done_count": -1}, {"dead_count": 0}, {"history_entries": 201}]
 )
 def test_what_is_out_of_range_is_refused(wrong: dict[str, int]) -> None:
-    with pytest.raises(ValidationError):
+    with pytest.raises(InvalidSettings, match=f"Retention.{next(iter(wrong))}: .*; give [0-9]+ to [0-9]+"):
         Retention(**wrong)
 
 

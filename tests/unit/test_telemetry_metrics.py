@@ -11,7 +11,6 @@ from typing import Any, cast
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from pydantic import ValidationError
 
 from headrace import (
     App,
@@ -25,6 +24,7 @@ from headrace import (
     WorkerSettings,
 )
 from headrace.job import HistoryEntry, Job
+from headrace.setting_errors import InvalidSettings
 from headrace.stores.base import Settled
 from headrace.stores.memory import MemoryStore
 from headrace.telemetry import open_metrics
@@ -221,7 +221,7 @@ def test_lost_leases_and_outages_are_counted() -> None:
 
 
 def test_metrics_that_nobody_could_read_are_refused() -> None:
-    with pytest.raises(ValidationError, match="metrics is prometheus and health_port is 0"):
+    with pytest.raises(InvalidSettings, match="metrics is prometheus and health_port is 0"):
         WorkerSettings(metrics="prometheus")
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
 
 from headrace import InvalidInput, RetryPolicy, WorkerSettings
 from headrace.connection import ConnectionSettings, explain
+from headrace.setting_errors import InvalidSettings
 
 
 @pytest.fixture(autouse=True)
@@ -21,7 +21,7 @@ def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def refusal(**given: Any) -> str:
-    with pytest.raises(ValidationError) as refused:
+    with pytest.raises(InvalidSettings) as refused:
         WorkerSettings(**given)
     return "\n".join(explain(refused.value))
 
@@ -109,7 +109,7 @@ def test_what_does_not_fit_is_refused_with_the_numbers(given: dict[str, Any], me
 
 
 def test_options_of_the_command_line_are_named_as_they_were_given() -> None:
-    with pytest.raises(ValidationError) as refused:
+    with pytest.raises(InvalidSettings) as refused:
         WorkerSettings(metrics="prometheus", health_port=0)
     assert explain(refused.value, {"metrics": "--metrics"}) == [
         "--metrics is prometheus and HEADRACE_HEALTH_PORT is 0: nobody could read them; set HEADRACE_HEALTH_PORT"
@@ -153,10 +153,10 @@ def test_no_password_is_shown() -> None:
     settings = WorkerSettings(redis_url=url)
     assert "hunter2" not in repr(settings)
     assert "hunter2" not in settings.model_dump_json()
-    with pytest.raises(ValidationError) as refused:
+    with pytest.raises(InvalidSettings) as refused:
         WorkerSettings(redis_url=url, concurrency=0)
     assert "hunter2" not in str(refused.value)
-    with pytest.raises(ValidationError) as refused:
+    with pytest.raises(InvalidSettings) as refused:
         WorkerSettings(redis_url=["redis://:hunter2@redis"])
     assert "hunter2" not in str(refused.value) + "\n".join(explain(refused.value))
 

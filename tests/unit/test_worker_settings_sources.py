@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
 from typer.main import get_command
 
 from headrace import InvalidInput, QueueSettings, RetryPolicy, WorkerSettings
 from headrace.cli import worker as command
 from headrace.cli.main import app as headrace
 from headrace.connection import explain
+from headrace.setting_errors import InvalidSettings
 from headrace.worker.provenance import DEFAULT, Value, effective, givers, overruled
 from headrace.worker.settings_file import misspelled
 
@@ -95,7 +95,7 @@ def test_values_of_a_file_are_checked_and_named_as_its_own(tmp_path: Path) -> No
     path = tmp_path / "worker.toml"
     path.write_text("[worker]\nlease_ms = 600\n[worker.retry]\ncap_ms = 5\nbase_ms = 9\n")
     given: dict[str, Any] = {"config": path, "heartbeat_ms": 400}
-    with pytest.raises(ValidationError) as refused:
+    with pytest.raises(InvalidSettings) as refused:
         WorkerSettings(**given)
     names = givers(given, {"config": "--config", "heartbeat_ms": "--heartbeat-ms"})
     assert explain(refused.value, names) == [
@@ -103,7 +103,7 @@ def test_values_of_a_file_are_checked_and_named_as_its_own(tmp_path: Path) -> No
         "[worker] retry.cap_ms",
     ]
     path.write_text("[worker]\nlease_ms = 600\n")
-    with pytest.raises(ValidationError) as refused:
+    with pytest.raises(InvalidSettings) as refused:
         WorkerSettings(**given)
     assert explain(refused.value, names)[0].startswith("--heartbeat-ms 400 x 2 is above [worker] lease_ms 600:")
 

@@ -12,9 +12,8 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSetti
 
 from headrace.errors import InvalidInput
 from headrace.rotation import follow
+from headrace.setting_errors import SECRET, InvalidSettings, problem_text, setting_of
 from headrace.stores import Store, open_store
-
-_SECRET = ("redis_url", "redis_url_file", "leader_mongo_url_file")
 
 
 def unless_overruled(found: dict[str, Any], stronger: Mapping[str, Any]) -> dict[str, Any]:
@@ -55,6 +54,12 @@ class ConnectionSettings(BaseSettings):
     redis_url: SecretStr = Field(SecretStr("redis://127.0.0.1:6379/0"), description="URL of the store.")
     redis_url_file: Path | None = Field(None, description="File that holds the URL; wins over redis_url.")
     prefix: str = Field("headrace", min_length=1, max_length=100, pattern=r"^[^{}\s]+$", description="Of every key.")
+
+    def __init__(self, /, **given: Any) -> None:
+        try:
+            super().__init__(**given)
+        except ValidationError as error:
+            raise InvalidSettings(type(self), error) from None
 
     @classmethod
     def settings_customise_sources(
@@ -108,49 +113,25 @@ def variable(setting: str) -> str:
     return f"HEADRACE_{setting.replace('.', '__').upper()}"
 
 
-def explain(error: ValidationError, names: Mapping[str, str] | None = None) -> list[str]:
-    """Return one line per problem of a pydantic ValidationError: what was set, and what is wrong with it.
+def explain(error: InvalidSettings, names: Mapping[str, str] | None = None) -> list[str]:
+    """Return one line per problem of refused settings: what was set, and what is wrong with it.
 
     ``names``: how settings are called that came from the command line or a file; the others are named by their
     environment variable. The value of a URL is left out, since it may hold a password.
     """
     names = names or {}
     lines = []
-    for problem in error.errors(include_url=False):
+    for problem in error.validation.errors(include_url=False):
         if not problem["loc"]:
-            lines.append(_with_names(_message(problem), names))
+            lines.append(_with_names(problem_text(problem), names))
             continue
-        # A list's element is told by the list's name.
-        setting = ".".join(part for part in problem["loc"] if isinstance(part, str))
+        setting = setting_of(problem)
         if problem["type"] == "value_error" and isinstance(problem["input"], Mapping):  # its parts do not fit together
-            lines.append(_with_names(_message(problem), names, within=setting))
+            lines.append(_with_names(problem_text(problem), names, within=setting))
             continue
         shown = names.get(setting, variable(setting))
-        lines.append(f"{shown}: {_message(problem, secret=setting in _SECRET)}")
+        lines.append(f"{shown}: {problem_text(problem, secret=setting in SECRET)}")
     return lines
-
-
-def _message(problem: Any, *, secret: bool = False) -> str:
-    message: str = problem["msg"].removeprefix("Value error, ").removeprefix("queue: ")
-    if secret:
-        return message
-    value, context = problem["input"], problem.get("ctx", {})
-    match problem["type"]:
-        case "greater_than_equal":
-            return f"{value} is below {context['ge']}"
-        case "less_than_equal":
-            return f"{value} is above {context['le']}"
-        case "int_parsing" | "int_type" | "int_from_float":
-            return f"{value!r} is not a whole number"
-        case "float_parsing" | "float_type":
-            return f"{value!r} is not a number"
-        case "literal_error":
-            return f"{value!r} is unknown; give {context['expected']}"
-        case "extra_forbidden":
-            return "is not a setting"
-        case "string_pattern_mismatch" | "string_too_short" | "string_too_long":
-            return f"{value!r} cannot be used; give 1 to 100 characters without spaces, '{{' and '}}'"
-    return message
 
 
 def _with_names(message: str, names: Mapping[str, str], within: str = "") -> str:

@@ -19,7 +19,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
+
+from headrace.setting_errors import SettingsModel
 
 Strategy = Literal["exponential", "linear", "backpressure"]
 Uniform = Callable[[float, float], float]
@@ -36,7 +38,7 @@ MAX_RETRIES = 1000
 MAX_DELAY_SECONDS = 366 * 24 * 3600
 
 
-class RetryPolicy(BaseModel):
+class RetryPolicy(SettingsModel):
     """How often and when failed runs are repeated."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -9,10 +9,11 @@ from __future__ import annotations
 import math
 from typing import Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from headrace.job import MAX_TIMEOUT_MS
 from headrace.retry import RetryPolicy
+from headrace.setting_errors import SettingsModel
 
 DEFAULT_CRASH_LIMIT = 3
 MAX_DRAIN_MS = 366 * 24 * 3_600_000
@@ -20,7 +21,7 @@ DEFAULT_HISTORY_ENTRIES = 20
 MAX_HISTORY_ENTRIES = 200
 
 
-class Retention(BaseModel):
+class Retention(SettingsModel):
     """What is kept of jobs that have ended, over all partitions; each keeps its part, at least one.
 
     Without it no finished job is kept, dead letters are kept until somebody deletes them, and a job's history has 20
@@ -48,7 +49,7 @@ class Retention(BaseModel):
     )
 
 
-class DrainSettings(BaseModel):
+class DrainSettings(SettingsModel):
     """What becomes of the jobs of older versions. Nothing is ever dropped silently."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -76,7 +77,7 @@ class DrainSettings(BaseModel):
         return self
 
 
-class QueueSettings(BaseModel):
+class QueueSettings(SettingsModel):
     """Settings of one queue; ``None`` leaves the decision to the worker's own configuration."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -11,10 +11,9 @@ import time
 from collections.abc import Callable
 from importlib.metadata import version as installed_version
 
-from pydantic import ValidationError
-
 from headrace.connection import explain
 from headrace.errors import HeadraceError, InvalidInput
+from headrace.setting_errors import InvalidSettings
 from headrace.stores.base import Store
 from headrace_operator.keda.settings import KedaSettings
 
@@ -80,7 +79,7 @@ def main() -> None:
     parser.parse_args()
     try:
         settings = KedaSettings()
-    except ValidationError as error:
+    except InvalidSettings as error:
         for line in explain(error):
             print(f"headrace-keda: {line}", file=sys.stderr)
         sys.exit(2)

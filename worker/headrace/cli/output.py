@@ -10,10 +10,10 @@ from enum import IntEnum, StrEnum
 from typing import Annotated, Any, NoReturn, TypeVar
 
 import typer
-from pydantic import ValidationError
 
 from headrace.connection import ConnectionSettings, explain
 from headrace.errors import AccessDenied, HeadraceError, InvalidInput, NotDrained
+from headrace.setting_errors import InvalidSettings
 from headrace.stores import Store
 
 T = TypeVar("T")
@@ -88,7 +88,7 @@ def read_settings(given: dict[str, Any]) -> ConnectionSettings:
     """Return the connection settings; a wrong one ends with its message."""
     try:
         return ConnectionSettings(**given)
-    except ValidationError as error:
+    except InvalidSettings as error:
         report(error, {name: f"--{name.replace('_', '-')}" for name in given})
 
 
@@ -118,13 +118,13 @@ def with_store(given: dict[str, Any], act: Callable[[Store], Awaitable[T]], *, c
 
     try:
         return asyncio.run(run())
-    except (ValidationError, HeadraceError) as error:
+    except HeadraceError as error:
         report(error, {name: f"--{name.replace('_', '-')}" for name in given})
 
 
-def report(error: ValidationError | HeadraceError, names: Mapping[str, str] | None = None) -> NoReturn:
+def report(error: HeadraceError, names: Mapping[str, str] | None = None) -> NoReturn:
     """End with the message and the exit code of an error; ``names``: as settings were given, if not by a variable."""
-    if isinstance(error, ValidationError):
+    if isinstance(error, InvalidSettings):
         fail("\n".join(explain(error, names)))
     code = Exit.ERROR
     if isinstance(error, AccessDenied):

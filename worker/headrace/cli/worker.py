@@ -8,7 +8,6 @@ import sys
 from typing import Annotated, Any, NoReturn
 
 import typer
-from pydantic import ValidationError
 
 from headrace.app import App
 from headrace.cli.application import load
@@ -165,7 +164,7 @@ def run(
             raise typer.Exit
         loaded = load(application)
         ending = run_to_its_end(_work(loaded, settings))
-    except (ValidationError, HeadraceError) as error:
+    except HeadraceError as error:
         report(error, names)
     raise typer.Exit(Exit.OK if ending.clean else Exit.ERROR)
 

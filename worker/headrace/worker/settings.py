@@ -32,8 +32,8 @@ class WorkerSettings(LeaderSettings):
 
     ``HEADRACE_QUEUES`` has commas. The file is TOML, its table ``[worker]`` has keys as the fields here. A job's own
     values and the queue's live settings win over ``retry``, ``timeout_ms`` and ``lease_ms``. Raises
-    pydantic.ValidationError for values that are out of range, unknown or do not fit together, InvalidInput for the
-    file.
+    InvalidSettings, an InvalidInput, for values that are out of range, unknown or do not fit together, InvalidInput for
+    the file.
     """
 
     config: Path | None = Field(None, description="TOML file with a table [worker].")
