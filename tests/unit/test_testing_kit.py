@@ -11,7 +11,21 @@ from typing import Any
 
 import pytest
 
-from headrace import App, Context, Dead, InvalidInput, JobSpec, QueueSettings, Retry, RetryPolicy, Snooze, SyncProducer
+from headrace import (
+    App,
+    Context,
+    Dead,
+    InvalidInput,
+    JobSpec,
+    QueueSettings,
+    ResultNotKept,
+    Retention,
+    RetentionOff,
+    Retry,
+    RetryPolicy,
+    Snooze,
+    SyncProducer,
+)
 from headrace.testing import BlockingTestQueue, TestQueue
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -309,3 +323,70 @@ def test_without_the_asynchronous_plugin_its_fixture_says_what_to_install(pytest
     result = pytester.runpytest_subprocess("-p", "absent", "-p", "no:asyncio", "-p", "no:cacheprovider")
     result.assert_outcomes(passed=1, errors=1)
     result.stdout.fnmatch_lines(["*install headrace[[]testing[]]*"])
+
+
+def summing() -> App:
+    app = App()
+
+    @app.handler("sum")
+    async def add(ctx: Context, payload: Any) -> Any:
+        return "x" * 2_000_000 if payload is None else sum(payload)
+
+    return app
+
+
+async def test_a_run_has_the_result_of_its_handler_if_the_queue_keeps_it() -> None:
+    async with TestQueue(summing(), settings=QueueSettings(retention=Retention())) as queue:
+        await queue.enqueue("sum", [1, 2])
+        await queue.enqueue("sum", ["x"], max_retries=0)
+        await queue.enqueue("sum", None)
+        runs = {str(run.job.payload): run for run in await queue.drain()}
+        assert runs["[1, 2]"].result == 3
+        with pytest.raises(InvalidInput, match="result: there is none: the run of 'sum' is dead"):
+            _ = runs["['x']"].result
+        with pytest.raises(ResultNotKept, match="the limit is"):
+            _ = runs["None"].result
+    async with TestQueue(summing()) as queue:
+        await queue.enqueue("sum", [1, 2])
+        (run,) = await queue.drain()
+        with pytest.raises(RetentionOff):
+            _ = run.result
+
+
+async def test_a_job_that_is_cancelled_does_not_run() -> None:
+    async with TestQueue(failing(0), now=START) as queue:
+        later_job = await queue.enqueue("send", delay=60)
+        ready = await queue.enqueue("send")
+        assert (await queue.cancel(later_job.id)) == (later_job.id, "scheduled", True)
+        assert (await queue.cancel(ready.id)).cancelled
+        assert not (await queue.cancel(ready.id)).cancelled
+        assert await queue.drain() == []
+        assert await queue.counts() == {}
+
+
+async def test_a_run_whose_job_is_cancelled_meanwhile_counts_as_cancelled() -> None:
+    app = App()
+
+    @app.handler("long")
+    async def long(ctx: Context, payload: Any) -> None:
+        await asyncio.Event().wait()
+
+    @app.handler("stop")
+    async def stop(ctx: Context, payload: str) -> None:
+        await queue.cancel(payload)
+
+    async with TestQueue(app, concurrency=2) as queue:
+        placed = await queue.enqueue("long", timeout=600)
+        await queue.enqueue("stop", placed.id)
+        outcomes = {run.job.type: run.outcome for run in await queue.run_until_idle()}
+        assert outcomes == {"long": "cancelled", "stop": "succeeded"}
+        assert await queue.counts() == {}
+
+
+def test_a_plain_test_cancels_and_reads_results() -> None:
+    with BlockingTestQueue(summing(), settings=QueueSettings(retention=Retention())) as queue:
+        gone = queue.enqueue("sum", [9])
+        queue.enqueue("sum", [4, 5])
+        assert queue.cancel(gone.id).state == "ready"
+        (run,) = queue.run_until_idle()
+        assert run.result == 9

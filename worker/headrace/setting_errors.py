@@ -102,7 +102,7 @@ def _models(annotation: Any) -> Iterator[type[BaseModel]]:
 
 def _range(field: FieldInfo | None) -> str:
     """Return which numbers a field takes; "" if it takes no numbers, or any."""
-    found = {}
+    found: dict[str, float] = {}
     for rule in field.metadata if field is not None else ():
         found |= {name: getattr(rule, name) for name in _LIMITS if hasattr(rule, name)}
     limits = {name: int(limit) if limit == int(limit) else limit for name, limit in found.items()}

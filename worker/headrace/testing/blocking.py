@@ -14,6 +14,7 @@ from headrace.job import Job
 from headrace.producer import Enqueued, JobSpec
 from headrace.testing.queue import Delayed, TestQueue
 from headrace.testing.recording import RecordingStore, Run
+from headrace.withdrawal import Cancellation
 
 T = TypeVar("T")
 
@@ -53,6 +54,10 @@ class BlockingTestQueue:
     def enqueue_many(self, jobs: Iterable[JobSpec], *, queue: str | None = None) -> list[Enqueued]:
         """Put many jobs into the queue."""
         return self._call(self._queue.enqueue_many(jobs, queue=queue))
+
+    def cancel(self, id: str, *, queue: str | None = None) -> Cancellation:
+        """Remove a live job for good."""
+        return self._call(self._queue.cancel(id, queue=queue))
 
     def run_until_idle(self) -> list[Run]:
         """Run everything that is due now, and what it leads to; return these runs."""

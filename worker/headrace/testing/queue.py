@@ -17,6 +17,7 @@ from headrace.lifecycle import promote
 from headrace.producer import Enqueued, JobSpec, Producer
 from headrace.settings import QueueSettings
 from headrace.testing.recording import Clock, RecordingStore, Run, from_ms, to_ms
+from headrace.withdrawal import Cancellation
 from headrace.worker import Ending, Metrics, Worker, WorkerSettings
 
 WITHIN = 10.0
@@ -87,6 +88,10 @@ class TestQueue:
     async def enqueue_many(self, jobs: Iterable[JobSpec], *, queue: str | None = None) -> list[Enqueued]:
         """Put many jobs into the queue; see `headrace.Producer.enqueue_many`."""
         return await self.producer.enqueue_many(self._named(queue), jobs)
+
+    async def cancel(self, id: str, *, queue: str | None = None) -> Cancellation:
+        """Remove a live job for good; see `headrace.Producer.cancel`. Of one that runs, the run counts as over."""
+        return await self.producer.cancel(self._named(queue), id)
 
     # ---- letting them run -------------------------------------------------------------------------------------------
 

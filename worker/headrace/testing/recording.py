@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import TypeVar
+from typing import Any, Literal, TypeVar
 
-from headrace.envelope import decode_record
+from headrace.envelope import decode_record, decode_result
+from headrace.errors import InvalidInput, RetentionOff
 from headrace.job import Job
-from headrace.stores.base import Claim, Claimed, Failure, Fence, Release, Settled, Success, Unknown
+from headrace.stores.base import Claim, Claimed, Failure, Fence, Release, Settled, Success, Unknown, Withdrawn
 from headrace.stores.memory import MemoryStore
 from headrace.topology import PartitionRef
 from headrace.worker.metrics import Outcome
@@ -53,20 +54,36 @@ def from_ms(ms: int) -> datetime:
 class Run:
     """One run of one job.
 
-    ``at``: when it began, on the clock of the test. ``outcome``: what came of it, None while it goes on. ``error``: of
-    a failed run, as it is kept with the job: type, message and last frames.
+    ``at``: when it began, on the clock of the test. ``outcome``: what came of it, None while it goes on; ``cancelled``:
+    its job was cancelled meanwhile. ``error``: of a failed run, as it is kept with the job: type, message and last
+    frames. ``packed``: what the handler returned, as it is kept with the job; None if nothing is kept.
     """
 
     ref: PartitionRef = field(repr=False)
     claimed: Claimed = field(repr=False)
     at: datetime
-    outcome: Outcome | None = None
+    outcome: Outcome | Literal["cancelled"] | None = None
     error: str = ""
+    packed: bytes | None = field(default=None, repr=False)
 
     @cached_property
     def job(self) -> Job:
         """The job as its handler saw it."""
         return opened(self.ref, self.claimed)
+
+    @property
+    def result(self) -> Any:
+        """What the handler returned, as `headrace.Producer.result` gives it.
+
+        Raises RetentionOff if the queue keeps no finished jobs (give ``settings`` with a retention), ResultNotKept, or
+        InvalidInput if the run did not succeed.
+        """
+        if self.outcome != "succeeded":
+            problem = f"there is none: the run of {self.job.type!r} is {self.outcome or 'not over'}"
+            raise InvalidInput("result", problem, "look at outcome first")
+        if self.packed is None:
+            raise RetentionOff(self.ref.queue)
+        return decode_result(self.packed)
 
     @property
     def failed(self) -> bool:
@@ -177,7 +194,7 @@ class RecordingStore(GatedStore):
             ref, worker, seq, limit, lease_ms, acks, suspects=suspects, alone=alone, successes=successes, fence=fence
         )
         if acks:
-            self._end(acks, claim.refused, lambda _: ("succeeded", ""))
+            self._end(acks, claim.refused, lambda _: ("succeeded", ""), successes)
         at = self._clock.now
         for claimed in claim.jobs:
             run = self._open[claimed.key, claim.token] = Run(ref, claimed, at)
@@ -189,7 +206,7 @@ class RecordingStore(GatedStore):
     async def ack(self, ref: PartitionRef, acks: Sequence[Settled], successes: Sequence[Success] = ()) -> list[int]:
         """Acknowledge, and note it."""
         refused = await super().ack(ref, acks, successes)
-        self._end(acks, refused, lambda _: ("succeeded", ""))
+        self._end(acks, refused, lambda _: ("succeeded", ""), successes)
         return refused
 
     async def fail(self, ref: PartitionRef, failures: Sequence[Failure]) -> list[int]:
@@ -211,10 +228,29 @@ class RecordingStore(GatedStore):
         self._end(jobs, refused, lambda _: ("parked", ""))
         return refused
 
-    def _end(self, told: Iterable[T], refused: Sequence[int], outcome: Callable[[T], tuple[Outcome, str]]) -> None:
+    async def withdraw(self, ref: PartitionRef, ids: Sequence[bytes], *, running: bool) -> list[Withdrawn]:
+        """Cancel, and note which runs count no more: they would be told within a third of a lease, of real time."""
+        places = await super().withdraw(ref, ids, running=running)
+        gone = {id for id, place in zip(ids, places, strict=True) if place == "leased"}
+        for opened_as, run in list(self._open.items()):
+            if run.ref == ref and opened_as[0][1:] in gone:
+                self._open.pop(opened_as).outcome = "cancelled"
+        if not self._open:
+            self._changed()
+        return places
+
+    def _end(
+        self,
+        told: Iterable[T],
+        refused: Sequence[int],
+        outcome: Callable[[T], tuple[Outcome, str]],
+        successes: Sequence[Success] = (),
+    ) -> None:
         for index, each in enumerate(told):
             run = self._open.pop((each.key, each.token), None)
             if run is not None and index not in refused:
                 run.outcome, run.error = outcome(each)
+                if successes:
+                    run.packed = successes[index].result
         if not self._open:
             self._changed()
