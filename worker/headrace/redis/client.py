@@ -41,6 +41,7 @@ class RedisClient:
             url, call_timeout=call_timeout, connect_timeout=connect_timeout
         )
         self._plain = Pipeline(self)
+        self._overlapping = Pipeline(self, round_trips=2)
         self._confirming: dict[Replicas, Pipeline] = {}
         self._call_timeout = call_timeout
         self._closed = False
@@ -50,7 +51,7 @@ class RedisClient:
     async def close(self) -> None:
         """Close all connections. Calls under way, and all that follow, end with StoreUnavailable. Idempotent."""
         self._closed = True
-        for pipeline in (self._plain, *self._confirming.values()):
+        for pipeline in (self._plain, self._overlapping, *self._confirming.values()):
             await pipeline.close(self._closed_error())
         for client in (self._redis, *self._sentinels):
             await client.aclose()
@@ -213,7 +214,8 @@ class RedisClient:
         """Queue a command (``script``: the one that an EVALSHA names) for the next round trip; await the reply."""
         self._check_open()
         if confirm is None:
-            return self._plain.send(command, script)
+            pipeline = self._overlapping if script is not None and script.overlaps else self._plain
+            return pipeline.send(command, script)
         if confirm not in self._confirming:
             self._confirming[confirm] = Pipeline(self, confirm)
         return self._confirming[confirm].send(command, script)

@@ -1,5 +1,8 @@
 """Sends the calls of many callers together: what is asked for while a round trip is under way goes with the next.
 
+Where two round trips may be under way at once, each on a connection of its own, the server finds work while the answer
+of the first is taken in; what is asked for in one turn of the event loop goes together all the same.
+
 Nothing is ever sent again here except a script that the server did not know (NOSCRIPT), which was not run.
 """
 
@@ -54,35 +57,50 @@ class Line(Protocol):
 
 
 class Pipeline:
-    """One sender for many callers.
+    """One sender for many callers, or as many as there may be ``round_trips`` at once.
 
     ``confirm``: every round trip ends with a wait for replicas, and each call is answered with a `Confirmed`. On one
     connection, so that it is certain that the server that ran a call is the one that waited.
     """
 
-    def __init__(self, line: Line, confirm: Replicas | None = None) -> None:
+    def __init__(self, line: Line, confirm: Replicas | None = None, *, round_trips: int = 1) -> None:
         self._line = line
         self._confirm = confirm
+        self._round_trips = round_trips
         self._waiting: deque[Call] = deque()
-        self._sender: asyncio.Task[None] | None = None
+        self._senders: list[asyncio.Task[None]] = []
+        self._starting: asyncio.Task[None] | None = None
 
     def send(self, command: Command, script: Script | None) -> asyncio.Future[Any]:
         """Queue a command (``script``: the one that an EVALSHA names) for the next round trip; await the reply."""
         reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting.append((command, script, reply))
-        if self._sender is None or self._sender.done():
-            self._sender = asyncio.create_task(self._send())
+        if self._starting is None or self._starting.done():
+            self._senders = [sender for sender in self._senders if not sender.done()]
+            if len(self._senders) < self._round_trips:
+                self._starting = asyncio.create_task(self._send())
+                self._senders.append(self._starting)
         return reply
 
     async def close(self, reason: HeadraceError) -> None:
         """End calls under way, and those that wait, with ``reason``."""
-        if self._sender is not None and not self._sender.done():
-            self._sender.cancel()
-            await asyncio.gather(self._sender, return_exceptions=True)
+        senders = list(self._senders)
+        for sender in senders:
+            sender.cancel()
+        await asyncio.gather(*senders, return_exceptions=True)
         _fail(self._waiting, reason)
         self._waiting.clear()
 
     async def _send(self) -> None:
+        sender, self._starting = self._starting, None
+        assert sender is not None  # noqa: S101 - it is this task
+        try:
+            await self._send_all()
+        finally:
+            # Now, not when the task is done: whoever calls in between must find that nobody sends.
+            self._senders.remove(sender)
+
+    async def _send_all(self) -> None:
         while self._waiting:
             calls = [self._waiting.popleft() for _ in range(min(len(self._waiting), PIPELINE_CALLS))]
             try:

@@ -16,19 +16,23 @@ _INCLUDE = re.compile(r"^--@include (\w+)$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """One transition's source, ready to run, and the digest by which Redis knows it."""
+    """One transition's source, ready to run, and the digest by which Redis knows it.
+
+    ``overlaps``: its calls do not wait for a round trip that is under way, see `headrace.redis.pipeline`.
+    """
 
     name: str
     source: str
     sha: str
+    overlaps: bool = False
 
 
 @cache
-def load(package: str, name: str) -> Script:
+def load(package: str, name: str, *, overlaps: bool = False) -> Script:
     """Return the script ``lua/<name>.lua`` of ``package`` (its dotted name) with its fragments in place."""
     text = (files(package) / "lua" / f"{name}.lua").read_text(encoding="utf-8")
     source = _INCLUDE.sub(lambda found: fragment(package, found[1]), text)
-    return Script(name, source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest())
+    return Script(name, source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest(), overlaps)
 
 
 @cache

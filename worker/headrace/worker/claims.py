@@ -32,6 +32,9 @@ log = logging.getLogger("headrace.worker")
 
 CLAIMS_AT_ONCE = 2
 """Two, so that the store works on one while the jobs of the other run."""
+APART_SECONDS = 0.001
+"""While runs are swift, two claims begin at least this far apart: sent together, they would be answered together, and
+store and worker would wait for each other."""
 SPLIT_ABOVE = 32
 """Free slots above this are shared between two claims, where none is on its way."""
 GATHER_SECONDS = 0.002
@@ -174,8 +177,11 @@ class Claims:
             if free < enough and pause > 0:
                 await self._sleep(pause, wanted=enough)
                 continue
-            shared = free > SPLIT_ABOVE and not self._open_calls
-            wanted = min((free + 1) // 2 if shared else free, self._settings.claim_limit)
+            swift = self._executor.swift
+            if swift and self._open_calls and (pause := self._claimed_at + APART_SECONDS - time.monotonic()) > 0:
+                await self._sleep(pause, wanted=1)
+                continue
+            wanted = min(free, self._share(free, swift), self._settings.claim_limit)
             turn = self.rotation.take(wanted, self._places, self._executor.by_queue)
             if turn is None:
                 await self._sleep(None, wanted=1)
@@ -184,7 +190,15 @@ class Claims:
                 # No claim follows that would say whether the queue is dry, and nobody waits for hints before that.
                 turn.hints.settle()
                 continue
+            if swift and turn.plenty and not turn.hints.refs:
+                turn.hints.add(turn.ref)  # for the claim beside this one; it comes back empty at the end of a backlog
             self._begin(turn.ref, turn.limit)
+
+    def _share(self, free: int, swift: int) -> int:
+        """Return how many jobs one of two claims takes at most, of the ``free`` slots or of all that may be here."""
+        if swift:
+            return (max(self._places, swift) + 1) // 2
+        return (free + 1) // 2 if free > SPLIT_ABOVE and not self._open_calls else free
 
     async def _make_room(self) -> None:
         """Claim nothing until nothing runs; then take the job that must run alone, if nobody else has."""
@@ -291,10 +305,11 @@ class Claims:
         self._deliver(outbox, claim, lease_ms, taken_at)
         self._suspects_asked -= suspects
         self._seclusion.answered(ref, asked=claim.make_room, taken=alone and self._leases.alone > 0, alone=alone)
+        plenty = 0 < len(claim.jobs) == limit
         if claim.next_hint is not None:
             hints.add(claim.next_hint)
-        elif 0 < len(claim.jobs) == limit:
-            hints.add(ref)
+        if plenty and (claim.next_hint is None or self._executor.swift):
+            hints.add(ref, plenty=True)
         if claim.lost:
             self._on_lost(ref, claim.lost, claim.now)
         if claim.gone:

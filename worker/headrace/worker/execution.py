@@ -110,9 +110,12 @@ class Executor:
         """Jobs that may be claimed beyond the free slots: they will share these, or be done in no time."""
         if self._gathering is not None:
             return self._gathering.room(self._slots - self.occupied)
-        if self._runs.slow:
-            return 0  # else they would be handed back at once
-        return max(0, self._runs.swift - self._slots - self._buffer)
+        return max(0, self.swift - self._slots - self._buffer)
+
+    @property
+    def swift(self) -> int:
+        """Jobs that may be here because their runs end in no time; 0 where such would be handed back at once."""
+        return 0 if self._gathering is not None or self._runs.slow else self._runs.swift
 
     @property
     def idle(self) -> bool:

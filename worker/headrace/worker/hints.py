@@ -31,7 +31,8 @@ class QueueHints:
     def __init__(self, queue: str, weight: int = 1) -> None:
         self.queue = queue
         self.weight = weight
-        self.refs: OrderedDict[PartitionRef, None] = OrderedDict()
+        self.refs: OrderedDict[PartitionRef, bool] = OrderedDict()
+        """With each, whether the last claim from there brought all that it asked for."""
         self.calls = 0
         self.reserved = 0
         """Jobs that claims under way may bring."""
@@ -40,10 +41,12 @@ class QueueHints:
         self.dry = asyncio.Event()
         self.dry.set()
 
-    def add(self, ref: PartitionRef) -> None:
-        """Note a partition; a repetition keeps its place."""
-        if ref not in self.refs and len(self.refs) < MAX_HINTS and not self.paused:
-            self.refs[ref] = None
+    def add(self, ref: PartitionRef, *, plenty: bool = False) -> None:
+        """Note a partition; a repetition keeps its place. ``plenty``: a claim brought all that it asked for."""
+        if ref in self.refs:
+            self.refs[ref] |= plenty
+        elif len(self.refs) < MAX_HINTS and not self.paused:
+            self.refs[ref] = plenty
         self.settle()
 
     @property
@@ -73,11 +76,12 @@ class QueueHints:
 
 
 class Turn(NamedTuple):
-    """The next claim: where, and for how many jobs at most."""
+    """The next claim: where, for how many jobs at most, and whether there may be enough for another one beside it."""
 
     hints: QueueHints
     ref: PartitionRef
     limit: int
+    plenty: bool
 
 
 class Rotation:
@@ -116,8 +120,8 @@ class Rotation:
         # Those that come off equal are served in turn.
         self._order.remove(chosen)
         self._order.append(chosen)
-        ref, _ = chosen.refs.popitem(last=False)
-        return Turn(chosen, ref, limit)
+        ref, plenty = chosen.refs.popitem(last=False)
+        return Turn(chosen, ref, limit, plenty)
 
     def _rivals(self) -> list[QueueHints]:
         """Return the queues that have jobs to claim, or may have."""

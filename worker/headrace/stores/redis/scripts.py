@@ -1,8 +1,11 @@
 """The scripts of the store, one per step, in ``lua``."""
 
-from functools import partial
+from headrace.redis.scripts import Script, load
 
-from headrace.redis.scripts import load
+OVERLAPPING = frozenset({"claim", "ack", "fail", "release", "park"})
+"""The steps of a busy worker: the server is to have one of its claims at hand while another one is answered."""
 
-script = partial(load, "headrace.stores.redis")
-"""Takes the name of a script; returns it, ready to run."""
+
+def script(name: str) -> Script:
+    """Return the script of a name, ready to run."""
+    return load("headrace.stores.redis", name, overlaps=name in OVERLAPPING)
