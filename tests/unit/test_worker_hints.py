@@ -139,6 +139,22 @@ async def test_a_queue_with_its_share_waits_for_the_answer_that_another_one_awai
     assert turn.limit == 5
 
 
+async def test_a_turn_says_whether_the_last_claim_from_there_brought_all_that_it_asked_for() -> None:
+    rotation = Rotation({"a": 1})
+    hints = rotation.queues["a"]
+    hints.add(ref(0), plenty=True)
+    hints.add(ref(1))
+    hints.add(ref(2))
+    hints.add(ref(2), plenty=True)
+    hints.add(ref(0))
+    turns = [rotation.take(4, 16, dict) for _ in range(3)]
+    assert [(turn.ref, turn.plenty) for turn in turns if turn] == [(ref(0), True), (ref(1), False), (ref(2), True)]
+    hints.add(ref(0))
+    turn = rotation.take(4, 16, dict)
+    assert turn is not None
+    assert not turn.plenty
+
+
 async def test_hints_are_bounded() -> None:
     rotation = Rotation({"a": 1})
     for partition in range(1000):

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from headrace import App, Context, Store
-from tests.integration.worker.support import eventually, put, queue, sizes, working
+from headrace import App, Context, Store, StoreUnavailable
+from headrace.topology import PartitionRef
+from headrace.worker import runs
+from headrace.worker.runs import SWIFT_JOBS
+from tests.integration.worker.support import Faulty, Running, empty, eventually, put, queue, sizes, working
 
 CONCURRENCY = 2
 
@@ -76,3 +79,61 @@ async def test_P1_no_more_is_claimed_than_there_are_slots_for_while_runs_are_not
         await eventually(lambda: worker.told.outcomes["succeeded"] == jobs)
     assert worker.told.outcomes == {"succeeded": jobs}  # nothing was claimed only to be handed back
     assert max(worker.told.claims) <= concurrency
+
+
+class Watched(Faulty):
+    """Counts the claims that are under way, and the jobs that they ask for."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.asked: list[int] = []
+        self.worker: Running | None = None
+        self.most = 0
+
+    def __getattr__(self, name: str) -> Any:
+        call = super().__getattr__(name)
+        if name != "claim":
+            return call
+
+        async def claim(ref: PartitionRef, worker: str, seq: int, limit: int, *args: Any, **options: Any) -> Any:
+            self.asked.append(limit)
+            if self.worker is not None:
+                self.most = max(self.most, sum(self.asked) + self.worker.worker._executor.occupied)
+            try:
+                return await call(ref, worker, seq, limit, *args, **options)
+            finally:
+                self.asked.remove(limit)
+
+        return claim
+
+
+@pytest.mark.parametrize("partitions", [1, 8])
+@pytest.mark.parametrize("lost", [False, True])
+async def test_the_next_claim_is_under_way_while_jobs_run_and_no_more_are_taken(
+    store: Store, partitions: int, lost: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs, "STEP_SECONDS", 60.0)  # they are swift, however busy the machine is
+    app, ran = App(), Counter[int]()
+
+    @app.handler("swift")
+    async def swift(ctx: Context, payload: int) -> None:
+        ran[payload] += 1
+
+    producer = await queue(store, partitions)
+    await put(producer, "swift", range(4000))
+    watched = Watched(store)
+    async with working(app, cast(Store, watched), concurrency=CONCURRENCY) as worker:
+        watched.worker = worker
+        await eventually(lambda: len(ran) > 500)
+        gate = watched.hold["claim"] = asyncio.Event()
+        # Of one partition too; before the first of them is answered.
+        await eventually(lambda: len(watched.asked) == 2)
+        if lost:
+            watched.after["claim"] = [StoreUnavailable("no answer"), StoreUnavailable("no answer")]
+        del watched.hold["claim"]
+        gate.set()
+        await eventually(lambda: len(ran) == 4000)
+        await eventually(lambda: empty(store))
+    assert set(ran.values()) == {1}
+    assert worker.told.lost == 0
+    assert watched.most <= SWIFT_JOBS
