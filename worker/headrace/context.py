@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -10,6 +9,7 @@ from contextvars import ContextVar
 
 from headrace.errors import InvalidInput, InvalidPayload
 from headrace.job import MAX_NOTE, Job
+from headrace.job_fields import is_finite, shortened
 
 _current: ContextVar[Context | None] = ContextVar("headrace_run", default=None)
 
@@ -101,8 +101,8 @@ class Context:
         fails or is put off; the next run finds it in ``job.progress``. Any thread may call this, as often as it likes.
         Raises InvalidInput for a value that is no finite number.
         """
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-            raise InvalidInput("value", f"is {value!r}", "give a finite number")
+        if not is_finite(value):
+            raise InvalidInput("value", f"is {shortened(value)}", "give a finite number")
         self._report(float(value), str(note)[:MAX_NOTE])
 
     def heartbeat(self) -> None:

@@ -88,7 +88,7 @@ def encode_body(
     Raises InvalidInput (field ``type``, ``payload``, ``max_retries``, ``timeout``, ``retry`` or ``headers``) or
     PayloadTooLarge.
     """
-    name = _type_name(type)
+    name = type_name(type)
     raw, data = encode_payload(payload)
     if len(data) > max_payload_bytes:
         raise PayloadTooLarge(len(data), max_payload_bytes)
@@ -165,7 +165,8 @@ def decode_result(packed: bytes) -> Any:
     raise ValueError("the result is of a kind that this version of Headrace does not read")
 
 
-def _type_name(type: str) -> bytes:
+def type_name(type: str) -> bytes:
+    """Return the type of a job as it is stored. Raises InvalidInput."""
     remedy = f"give 1 to {MAX_TYPE_BYTES} bytes of text"
     if not isinstance(type, str):
         raise InvalidInput("type", f"is {type.__class__.__name__} and not text", remedy)
@@ -178,7 +179,7 @@ def _type_name(type: str) -> bytes:
     if len(name) > MAX_TYPE_BYTES:
         raise InvalidInput("type", f"has {len(name)} bytes", remedy)
     if not type.isprintable():  # a zero byte parts type and id where jobs are parked
-        raise InvalidInput("type", "contains control characters", "use printable text")
+        raise InvalidInput("type", "contains control characters", "give printable text")
     return name
 
 

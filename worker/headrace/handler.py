@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.arguments import NO_ARGUMENTS, Arguments, handler_arguments
+from headrace.envelope import type_name
 from headrace.errors import InvalidInput
 from headrace.job import MAX_TIMEOUT_MS
+from headrace.job_fields import is_finite, shortened
 from headrace.location import locate
 from headrace.retry import RetryFunction, RetryPolicy
 
@@ -65,8 +67,11 @@ def make_handler(
     ``dependencies``: the type of each dependency's value, by its name. ``names``: what annotations may name beside the
     globals of the function.
     """
-    if not isinstance(type, str) or not 1 <= len(type.encode()) <= 255:
-        raise InvalidInput("type", f"{type!r} is not a job type", "give 1 to 255 bytes of text")
+    try:
+        type_name(type)
+    except InvalidInput as error:
+        problem = f"{shortened(type)} is not a job type: it {error.problem}"
+        raise InvalidInput("type", problem, error.remedy) from None
     if not callable(function):
         raise InvalidInput("handler", f"of {type!r} is not callable", "decorate a function")
     timeout_ms = _timeout_ms(type, timeout)
@@ -119,7 +124,7 @@ def _check_limits(type: str, batch: BatchLimits) -> None:
 def _timeout_ms(type: str, timeout: float | None) -> int | None:
     if timeout is None:
         return None
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float):
+    if not is_finite(timeout):
         raise InvalidInput("timeout", f"of {type!r} is {timeout!r}", "give a number of seconds")
     timeout_ms = round(timeout * 1000)
     if not 1 <= timeout_ms <= MAX_TIMEOUT_MS:

@@ -1,7 +1,8 @@
-"""Fields that producers and schedules give a job, checked: priorities and durations."""
+"""Fields that producers, schedules and handlers give, checked: priorities, durations, numbers."""
 
 from __future__ import annotations
 
+import math
 from datetime import timedelta
 from typing import Literal
 
@@ -37,6 +38,22 @@ def duration_ms(field: str, value: timedelta | float) -> int:
 def is_number(value: object) -> bool:
     """Whether a value is a number that can be compared."""
     return isinstance(value, int | float) and not isinstance(value, bool) and value == value
+
+
+def is_finite(value: object) -> bool:
+    """Whether a value is a number that a float can hold."""
+    try:
+        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:
+        return False
+
+
+def check_whole(field: str, value: object, least: int, most: int | None = None, unit: str = "") -> None:
+    """Raise InvalidInput, which names ``field``, unless a value is a whole number in this range."""
+    fits = isinstance(value, int) and not isinstance(value, bool) and value >= least and (most is None or value <= most)
+    if not fits:
+        accepted = f"{least} or more" if most is None else f"{least} to {most}"
+        raise InvalidInput(field, f"is {shortened(value)}", f"give a whole number, {accepted}{unit}")
 
 
 def shortened(value: object) -> str:

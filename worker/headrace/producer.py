@@ -19,7 +19,7 @@ from headrace.errors import HeadraceError, InvalidInput, JobFailed, OutcomeUnkno
 from headrace.ids import encode_id
 from headrace.inquiry import Inquiry
 from headrace.job import Enqueued
-from headrace.job_fields import Priority
+from headrace.job_fields import Priority, check_whole, is_finite, shortened
 from headrace.job_spec import JobSpec, lane, pack, pack_all, pack_each
 from headrace.job_status import JobStatus, State
 from headrace.lifecycle import CLIENT_RETRY_MS
@@ -66,13 +66,14 @@ class Producer:
         wait_ms: int = 500,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        if not 0 < retry_for <= MAX_RETRY_SECONDS:
-            raise InvalidInput("retry_for", f"is {retry_for} s", f"give more than 0 and at most {MAX_RETRY_SECONDS} s")
-        if not 0 <= wait_replicas <= MAX_REPLICAS:
-            raise InvalidInput("wait_replicas", f"is {wait_replicas}", f"give 0 to {MAX_REPLICAS}")
-        if not 1 <= wait_ms <= MAX_WAIT_MS:
-            raise InvalidInput("wait_ms", f"is {wait_ms}", f"give 1 to {MAX_WAIT_MS} ms")
-        opened = open_store(store, prefix) if isinstance(store, str) else store
+        if not is_finite(retry_for) or not 0 < retry_for <= MAX_RETRY_SECONDS:
+            raise InvalidInput(
+                "retry_for", f"is {shortened(retry_for)} s", f"give more than 0 and at most {MAX_RETRY_SECONDS} s"
+            )
+        check_whole("max_payload_bytes", max_payload_bytes, 1)
+        check_whole("wait_replicas", wait_replicas, 0, MAX_REPLICAS)
+        check_whole("wait_ms", wait_ms, 1, MAX_WAIT_MS, " ms")
+        opened = open_store(store, prefix) if store is None or isinstance(store, str) else store
         self._store = opened
         self._max_payload_bytes = max_payload_bytes
         self._placement = Placement(

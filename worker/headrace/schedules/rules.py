@@ -93,6 +93,8 @@ class Cron:
     _follows_time: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.expression, str):
+            raise InvalidInput("cron", f"{self.expression!r} is no text", "give five fields, as in '0 16 * * *'")
         fields = self.expression.split()
         if self.expression.strip().startswith("@"):
             remedy = "give five fields, such as '0 0 * * *' for @daily"

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 
 from headrace.envelope import MAX_PAYLOAD_BYTES, encode_body
 from headrace.errors import InvalidInput
-from headrace.job_fields import duration_ms, priority_number
+from headrace.job_fields import check_whole, duration_ms, priority_number
 from headrace.schedules.rules import Cron, Interval, Repeated, Rule, Skipped
 from headrace.topology import check_queue_name
 
@@ -37,14 +37,13 @@ class Schedule:
     priority: Any = None
 
     def __post_init__(self) -> None:
-        if not _NAME.match(self.name):
+        if not isinstance(self.name, str) or not _NAME.match(self.name):
             remedy = "give at most 100 lower-case letters, digits, '.', '_' and '-', the first a letter or digit"
             raise InvalidInput("name", f"{self.name!r} cannot be the name of a schedule", remedy)
         check_queue_name(self.queue)
         if self.catch_up not in get_args(CatchUp):
             raise InvalidInput("catch_up", f"is {self.catch_up!r}", "give 'none', 'one' or 'all'")
-        if not 1 <= self.max_catch_up <= MAX_CATCH_UP:
-            raise InvalidInput("max_catch_up", f"is {self.max_catch_up}", f"give 1 to {MAX_CATCH_UP}")
+        check_whole("max_catch_up", self.max_catch_up, 1, MAX_CATCH_UP)
         encode_body(
             self.type,
             self.payload,
@@ -86,7 +85,7 @@ def make_rule(
         if value is not None and value not in allowed:
             raise InvalidInput(name, f"is {value!r}", f"give {' or '.join(map(repr, allowed))}, or leave it out")
     if cron is not None:
-        return Cron(cron, _zone(timezone or "UTC"), skipped, repeated)
+        return Cron(cron, _zone("UTC" if timezone is None else timezone), skipped, repeated)
     if timezone is not None or skipped is not None or repeated is not None:
         remedy = "leave them out, or give cron: an interval knows no clocks that change"
         raise InvalidInput("every", "is given with timezone, skipped or repeated", remedy)

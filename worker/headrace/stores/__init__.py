@@ -22,6 +22,8 @@ def open_store(url: str, prefix: str = "headrace") -> Store:
     ``prefix`` stands in front of every key. No connection is made before the first call. Raises InvalidInput (the URL,
     which may hold a password, is never part of the message).
     """
+    if not isinstance(url, str):  # often a variable of the environment that is not set
+        raise InvalidInput("store URL", f"is {url!r} and not text", "give a URL such as redis://127.0.0.1:6379/0")
     scheme = url.partition(":")[0]
     if scheme in REDIS_SCHEMES:
         from headrace.stores.redis import RedisStore
