@@ -10,10 +10,8 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-import msgpack
-
 from headrace.dead_letters import DeadJob
-from headrace.envelope import encode_body
+from headrace.envelope import encode_body, pack_changes
 from headrace.errors import InvalidInput, TopologyConflict, UnknownQueue
 from headrace.ids import check_id, decode_id, encode_id, partition_of
 from headrace.job_fields import priority_number
@@ -104,9 +102,8 @@ def _changes(line: dict[str, Any]) -> bytes:
         [str(entry["status"]), int(entry["at"]), str(entry["worker"]), str(entry["error"])]
         for entry in line.get("history", [])
     ]
-    counts = [int(line.get(name, 0)) for name in ("runs", "expiries", "crashes")]
-    packed: bytes = msgpack.packb([*counts[:2], str(line.get("error", "")), history, counts[2], 0])
-    return packed
+    runs, expiries, crashes = (int(line.get(name, 0)) for name in ("runs", "expiries", "crashes"))
+    return pack_changes([runs, expiries, str(line.get("error", "")), len(history), crashes, 0], history)
 
 
 async def import_letters(store: Store, queue: str, letters: Iterable[DeadLetter], *, dry_run: bool = False) -> Imported:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import is_dataclass
 from typing import Any, NamedTuple
 
@@ -232,6 +232,11 @@ def _read_extras(job: Job, packed: bytes) -> None:
     if "r" in extras:
         max_retries, strategy, base_ms, cap_ms = extras["r"]
         job.retry = RetryPolicy(max_retries=max_retries, strategy=strategy, base_ms=base_ms, cap_ms=cap_ms)
+
+
+def pack_changes(facts: list[Any], history: Iterable[Any]) -> bytes:
+    """Return the facts of a job that change, and behind them the events of its history, oldest first, as stored."""
+    return b"".join(msgpack.packb(part, unicode_errors="replace") for part in (facts, *history))
 
 
 def unpack_changes(changes: bytes) -> tuple[list[Any], list[Any]]:

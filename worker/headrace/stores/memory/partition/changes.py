@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-import msgpack
-
-from headrace.envelope import unpack_changes
+from headrace.envelope import pack_changes, unpack_changes
 
 
 @dataclass(slots=True)
@@ -45,4 +43,4 @@ class Changes:
         ]  # fmt: skip
         if self.progress is not None:
             facts.append(self.progress)
-        return b"".join(msgpack.packb(part, unicode_errors="replace") for part in (facts, *self.history))
+        return pack_changes(facts, self.history)
