@@ -14,7 +14,7 @@ from tests.chaos.verdict import Verdict, longest_gap, missing_seconds, overlaps,
 from tests.services.redis import RedisServer
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(420)
 def test_L9_LE30_QJ1_real_leaders_under_faults_overlap_in_nothing_and_no_job_is_lost() -> None:
     """The leader is frozen, and the API server is gone; the next one loses MongoDB as well; then it is killed."""
     faults = [

@@ -42,14 +42,14 @@ class Reader:
         """Run a shell block; every line must succeed. Returns what it printed."""
         return self._run(["bash", "-euo", "pipefail", "-c", self._text(block)], block, timeout)
 
-    def python(self, block: Block, *, timeout: float = 60) -> str:
+    def python(self, block: Block, *, timeout: float = 180) -> str:
         """Run a Python block as a program of its own."""
         with tempfile.TemporaryDirectory() as folder:
             program = Path(folder) / "program.py"  # a file: a handler of it may run in another process
             program.write_text(self._text(block))
             return self._run([sys.executable, str(program)], block, timeout)
 
-    def sh_until(self, block: Block, expected: str, *, timeout: float = 60) -> str:
+    def sh_until(self, block: Block, expected: str, *, timeout: float = 180) -> str:
         """Run a shell block whose last command goes on until it is stopped: stop it once it has printed ``expected``.
 
         Returns all that it printed.
@@ -85,7 +85,7 @@ class Reader:
         pods = self.cluster.pods(namespace, labels=f"headrace.dev/queue={app}")
         return "".join(self.cluster.node.logs(namespace, pod["metadata"]["name"]) for pod in pods)
 
-    def wait_for_log(self, namespace: str, app: str, *expected: str, seconds: float = 60) -> None:
+    def wait_for_log(self, namespace: str, app: str, *expected: str, seconds: float = 180) -> None:
         end = time.monotonic() + seconds
         while missing := [text for text in expected if text not in self.logs(namespace, app)]:
             assert time.monotonic() < end, (

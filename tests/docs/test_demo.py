@@ -91,6 +91,8 @@ def test_half_a_setting_is_refused(tmp_path: Path) -> None:
 
 
 def test_on_the_users_cluster_it_leaves_nothing_behind(reader: Reader) -> None:
+    # What another test has let go of is no part of the comparison.
+    reader.cluster.wait_for(lambda: "Terminating" not in namespaces(reader), 240, what="no namespace that ends")
     before = everything(reader)
     with RedisServer("valkey") as server:
         environment = dict(os.environ) | reader.cluster.environment()
@@ -115,6 +117,10 @@ def test_on_the_users_cluster_it_leaves_nothing_behind(reader: Reader) -> None:
             left = {"{headrace}:marker", "{headrace}:wakes"} if "queues.headrace.dev" in before else set()
             assert set(client.keys()) <= left
     assert everything(reader) == before
+
+
+def namespaces(reader: Reader) -> str:
+    return reader.cluster.kubectl("get", "namespaces")
 
 
 def everything(reader: Reader) -> str:

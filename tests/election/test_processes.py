@@ -56,7 +56,7 @@ class Process:
     def said(self, word: str) -> list[str]:
         return [line for line in self.lines if line.startswith(word)]
 
-    def wait(self, seconds: float = 20) -> int:
+    def wait(self, seconds: float = 60) -> int:
         return self._process.wait(seconds)
 
     def close(self) -> None:
