@@ -9,6 +9,7 @@ import pytest
 from hypothesis import settings
 
 from tests.cluster.guard import Guard
+from tests.cluster.ports import free_ports
 from tests.services.redis import RedisServer, RedisServers, flavours
 from tests.services.redis_setups import PREFIXES, RedisSetups
 
@@ -45,6 +46,12 @@ def redis_setups(redis_servers: RedisServers, process_guard: Guard) -> Iterator[
 def redis_server(request: pytest.FixtureRequest, redis_servers: RedisServers) -> RedisServer:
     """A shared server; a test that asks for it runs once per flavour."""
     return redis_servers.get(request.param)
+
+
+@pytest.fixture
+def unused_tcp_port() -> int:
+    """A port that no other process of tests is given; pytest-asyncio's may be that of an outgoing connection soon."""
+    return free_ports(1)[0]
 
 
 @pytest.fixture
