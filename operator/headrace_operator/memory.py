@@ -33,9 +33,10 @@ class QueueMemory:
     object of the workers, its resourceVersion and what was applied when that changed nothing. ``measured_at``: clock of
     the last status write that carried measurements. ``failures``: passes in a row that failed. ``refused``: a step that
     the API server has refused for good, its finding, and the clock until which it is not sent again. ``companions_at``:
-    when what is made beside the workers is looked at first. ``quiet``: what was seen when there was nothing to do and
-    nothing to tell. ``told_version``: resourceVersion of a Queue whose status needed no write. ``leader``: who was told
-    last to lead the workers, at the clock ``leader_told_at``.
+    when what is made beside the workers is looked at first. ``fallen_back``: epoch of the leader by another lock than
+    the Lease when that was looked at last. ``quiet``: what was seen when there was nothing to do and nothing to tell.
+    ``told_version``: resourceVersion of a Queue whose status needed no write. ``leader``: who was told last to lead the
+    workers, at the clock ``leader_told_at``.
     """
 
     settled_epoch: int | None = None
@@ -43,6 +44,7 @@ class QueueMemory:
     measured_at: float = float("-inf")
     failures: int = 0
     companions_at: datetime | None = None
+    fallen_back: int | None = None
     quiet: Quiet | None = None
     told_version: str = ""
     leader: Leader | None = None

@@ -16,6 +16,7 @@ from headrace_operator.kubernetes.recent import Recent
 from headrace_operator.memory import Memory
 from headrace_operator.observed import (
     Backend,
+    ConnectionProblem,
     Object,
     Observed,
     QueueObject,
@@ -29,7 +30,7 @@ from headrace_operator.redis.view import RedisView, fingerprint_of
 from headrace_operator.scaling.report import ScalingReport
 from headrace_operator.scaling.rival_queues import other_scaler
 from headrace_operator.workers.companions import KINDS, companion_name
-from headrace_operator.workers.render import selector_of, selector_text
+from headrace_operator.workers.render import lease_name, selector_of, selector_text
 
 PODS = 500
 """Worker Pods of one queue that are looked at for the cause of a failure."""
@@ -117,7 +118,7 @@ class Observer:
             await self._target(queue),
             settled_epoch=memory.settled_epoch,
             applied=dict(memory.applied),
-            companions=await self._companions(key, queue, workers, fresh=fresh),
+            companions=await self._companions(key, queue, workers, _fallen_back(queue, backend), fresh=fresh),
             fingerprint=fingerprint,
             namespace_ends=deleted and await self._namespace_ends(key.namespace),
             leaving=await self._pods(queue, selector_text(queue)) if deleted else (),
@@ -199,13 +200,18 @@ class Observer:
         return tuple(pods)
 
     async def _companions(
-        self, key: QueueKey, queue: QueueObject, workers: WorkersObject | None, *, fresh: bool
+        self, key: QueueKey, queue: QueueObject, workers: WorkersObject | None, fallen: int | None, *, fresh: bool
     ) -> dict[str, Body] | None:
-        """Return what is made beside the workers; None: not looked at, since nothing speaks for a change."""
+        """Return what is made beside the workers; None: not looked at, since nothing speaks for a change.
+
+        ``fallen``: see `_fallen_back`.
+        """
         deleted, memory = queue.deleted_at is not None, self._memory.of(queue.uid)
         if not _may_have_workers(queue):
             return {}
         well = workers is not None and workers.ownership == "ours" and not worth_listing(workers.body, queue.status)
+        # Once each time that they fall back: if it is the API server that they miss, looking more often helps nobody.
+        well = well and fallen in (None, memory.fallen_back)
         known = self._recent.companions(key, COMPANIONS_SECONDS if well else TROUBLED_SECONDS)
         if known is not None and not deleted:
             return known
@@ -217,6 +223,8 @@ class Observer:
             kind: await self._kube.find(f"{objects(kind, queue.namespace)}/{companion_name(queue, kind)}")
             for kind in KINDS
         }
+        # From now on it is read as soon as it is not known: after one of these objects was deleted, too.
+        memory.companions_at, memory.fallen_back = self._now(), fallen
         found = {kind: body for kind, body in read.items() if body is not None}
         self._recent.keep_companions(key, found)
         return found
@@ -236,6 +244,16 @@ async def read_cluster_uid(kube: Kube) -> str:
     """Return the identity of the cluster: the uid of its kube-system namespace."""
     body = await kube.get(f"{core('namespaces', None)}/kube-system")
     return str(body["metadata"]["uid"])
+
+
+def _fallen_back(queue: QueueObject, backend: Backend | ConnectionProblem) -> int | None:
+    """Return the epoch of a worker that leads by another lock than the Lease, though that is the first; else None.
+
+    Somebody may have taken the Lease away, or the right to it.
+    """
+    leader = backend.leader if isinstance(backend, Backend) else None
+    fell = leader is not None and leader.backend != "lease" and lease_name(queue) is not None
+    return leader.epoch if leader is not None and fell else None
 
 
 def _may_have_workers(queue: QueueObject) -> bool:

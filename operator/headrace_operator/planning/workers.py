@@ -209,10 +209,14 @@ def _companions(case: Case, workers: Workers) -> Iterator[Step]:
     queue, wanted = case.queue, {body["kind"]: body for body in render_companions(case.queue, workers)}
     for kind, body in wanted.items():
         found = case.seen.companions.get(kind)
+        whose = None if found is None else ownership(found, queue.name, queue.uid)
         if found is None:
             yield ClaimName(claim(body))
+        elif whose == "ours" and found.get("roleRef") != body.get("roleRef"):
+            # It can be written once only: made anew when this one is gone.
+            yield DeleteObject(kind, found["metadata"]["name"], found["metadata"]["uid"])
         # One of somebody else is used as it is; one that dies is made anew when it is gone.
-        elif ownership(found, queue.name, queue.uid) in ("ours", "orphan"):
+        elif whose in ("ours", "orphan"):
             yield from _put_right(case, body, found)
     for kind, found in case.seen.companions.items():
         if kind not in wanted and ownership(found, queue.name, queue.uid) == "ours":

@@ -268,3 +268,36 @@ def test_E12_LE8_workers_reach_one_lease_only_and_go_on_through_mongodb_when_tha
     queues.patch("mail", timeoutSeconds=20)  # the operator looks at everything again
     cluster.wait_for(lambda: lock(redis, name) == "lease", what="it leads by the Lease again")
     assert cluster.get(RBAC, "RoleBinding", "mail-workers", namespace) is not None
+
+
+@pytest.mark.timeout(400)
+def test_E12_a_right_that_is_taken_away_or_turned_elsewhere_is_given_back_in_about_a_minute(
+    queues: Queues, redis: RedisServer, cluster: LocalCluster
+) -> None:
+    name, namespace = queues.queue_name("mail"), queues.namespace
+    queues.apply("mail", mode="LeaderOnly", **pods(1), **FAST)
+    available(queues)
+    leader(queues)
+    bound = cluster.get(RBAC, "RoleBinding", "mail-workers", namespace)
+    assert bound is not None
+
+    def given_back() -> bool:
+        found = cluster.get(RBAC, "RoleBinding", "mail-workers", namespace)
+        return bool(found and found["metadata"]["uid"] != uid and found["roleRef"] == bound["roleRef"])
+
+    # Taken away: the worker leads by another lock, and that is what the operator notices.
+    uid = bound["metadata"]["uid"]
+    cluster.delete(RBAC, "RoleBinding", "mail-workers", namespace)
+    cluster.wait_for(given_back, 150, what="the RoleBinding")
+    cluster.wait_for(lambda: lock(redis, name) == "lease", 90, what="it leads by the Lease again")
+    # Turned elsewhere: what a RoleBinding refers to cannot be changed, so it is made anew.
+    kept = {key: bound["metadata"][key] for key in ("name", "labels", "annotations", "ownerReferences")}
+    turned = {**bound, "metadata": kept, "roleRef": {**bound["roleRef"], "name": "other"}}
+    cluster.delete(RBAC, "RoleBinding", "mail-workers", namespace)
+    cluster.rest.request("POST", cluster.rest.path(RBAC, "RoleBinding", None, namespace), turned)
+    found = cluster.get(RBAC, "RoleBinding", "mail-workers", namespace)
+    assert found is not None
+    uid = found["metadata"]["uid"]
+    cluster.wait_for(given_back, 150, what="the RoleBinding to its Role")
+    cluster.wait_for(lambda: lock(redis, name) == "lease", 90, what="it leads by the Lease again")
+    assert "ApiRefused" not in queues.events("mail")

@@ -8,6 +8,8 @@ from typing import Any, cast
 
 import pytest
 
+from headrace.election.fence import Claim
+from headrace.leadership.locks import beside, shown_fence
 from headrace.settings import QueueSettings
 from headrace_operator.api.names import QueueKey
 from headrace_operator.kubernetes.autoscalers import Autoscalers
@@ -15,8 +17,11 @@ from headrace_operator.kubernetes.client import Kube, collection, queues
 from headrace_operator.kubernetes.recent import Recent
 from headrace_operator.memory import Memory, Quiet
 from headrace_operator.observe import UNCHANGED, Observer
+from headrace_operator.observed import QueueObject
 from headrace_operator.redis.connection import Connections
+from headrace_operator.workers.render import render_deployment
 from tests.unit.operator.api_in_memory import ApiInMemory
+from tests.unit.operator.scene import backend, topology
 from tests.unit.operator.test_convergence import KEY, PATH, World
 
 
@@ -121,6 +126,66 @@ async def test_an_autoscaler_that_appears_is_seen_within_a_minute_or_so_and_cost
         there = await observer.observe(KEY, fresh=False)
         assert isinstance(there, tuple)
         assert there[0].fingerprint != fingerprint
+    finally:
+        await connections.close()
+
+
+async def test_what_is_beside_the_workers_is_read_once_for_each_leader_who_does_not_lead_by_the_lease() -> None:
+    world = World()
+    await world.create()
+    await world.rest()
+    await world.api.merge(PATH, {"spec": {"workers": {"image": "mail:1", "app": "mail:app"}}}, manager="user")
+    queue = QueueObject.parse(world.api.objects[PATH])
+    assert queue.spec is not None
+    assert queue.spec.made_workers is not None
+    body = render_deployment(queue, queue.spec.made_workers, backend(topology({1: (1, "active")})), None)
+    body["metadata"] |= {"uid": "d1", "resourceVersion": "5", "generation": 1}
+    kinds = ("replicas", "updatedReplicas", "readyReplicas", "availableReplicas")
+    body |= {"spec": {**body["spec"], "replicas": 1}, "status": {**dict.fromkeys(kinds, 1), "observedGeneration": 1}}
+    roles: list[str] = []
+
+    class Api(ApiInMemory):
+        async def find(self, path: str) -> Any:
+            roles.extend([path] if path.endswith("/roles/mail-workers") else [])
+            return await super().find(path)
+
+    api = Api()
+    api.objects = world.api.objects
+    kube, memory, recent = cast(Kube, api), Memory(), Told(world)
+    memory.of(queue.uid).companions_at = world.utc() + timedelta(days=1)
+    connections = Connections(kube, clock=world.seconds, open_url=lambda _: world.store.clone())
+    observer = Observer(kube, connections, memory, "cluster", world.utc, Autoscalers(kube, world.seconds), recent)
+    place = beside(world.store, "mail")
+    assert place is not None
+    fence = shown_fence(place())
+
+    async def led_by(lock: str, rank: int, term: int) -> None:
+        await fence.release(f"nonce-{term - 1}", 1)
+        await fence.claim(Claim(f"pod-{term}-12345678_0f", f"nonce-{term}", lock, rank, term), 3600, 1)
+
+    async def reads(looks: int) -> int:
+        """How often so many looks, half a minute apart, have read what is beside the workers."""
+        roles.clear()
+        for _ in range(looks):
+            world.now += 30_000
+            body["metadata"]["resourceVersion"] = str(world.now)
+            recent.keep_workers(KEY, body)
+            assert isinstance(await observer.observe(KEY, fresh=False), tuple)
+        return len(roles)
+
+    try:
+        await led_by("lease", 3, 1)
+        assert await reads(3) == 0
+        # The right to the Lease may be what is missing; or the API server, and reading on would help nobody.
+        await led_by("redis", 1, 2)
+        assert await reads(4) == 1
+        await led_by("redis", 1, 3)
+        assert await reads(4) == 1
+        await led_by("lease", 3, 4)
+        assert await reads(3) == 0
+        # One of those objects was deleted by the operator itself.
+        recent.workers_written(KEY)
+        assert await reads(3) == 1
     finally:
         await connections.close()
 

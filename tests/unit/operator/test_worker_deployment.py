@@ -264,6 +264,23 @@ def test_what_workers_need_is_claimed_then_applied_then_left_alone() -> None:
     assert apply.body["spec"]["maxUnavailable"] == "25%"
 
 
+def test_a_binding_to_another_role_is_made_anew_since_it_cannot_be_changed() -> None:
+    turned = companions(queue(), given_workers())
+    turned["RoleBinding"]["roleRef"] = {**turned["RoleBinding"]["roleRef"], "name": "view"}
+    assert plan(seen(stored(rendered()), companions=turned)).steps == (
+        steps.DeleteObject("RoleBinding", "mail-workers", "c3"),
+    )
+    del turned["RoleBinding"]
+    (create,) = plan(seen(stored(rendered()), companions=turned)).steps
+    assert isinstance(create, steps.ClaimName)
+    assert create.body["roleRef"]["name"] == "mail-workers"
+    # Somebody else's is left alone, whatever it refers to.
+    foreign = companions(queue(), given_workers())
+    foreign["RoleBinding"]["metadata"] |= {"ownerReferences": [], "labels": {}}
+    foreign["RoleBinding"]["roleRef"] = {**foreign["RoleBinding"]["roleRef"], "name": "view"}
+    assert plan(seen(stored(rendered()), companions=foreign)).steps == ()
+
+
 def test_E1_with_policy_drain_nothing_of_the_workers_dies_with_the_queue() -> None:
     spec = queue(workers=WORKERS, status=known(), deletionPolicy="Drain", metadata={"finalizers": [FINALIZER]})
     (create,) = plan(seen(None, spec=spec)).steps
