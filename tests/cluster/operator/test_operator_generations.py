@@ -6,15 +6,22 @@ import pytest
 
 from headrace.ids import decode_id
 from headrace.stores.base import Store
+from tests.cluster.cluster import LocalCluster
 from tests.cluster.operator import jobs
+from tests.cluster.operator.fleet import Fleet
 from tests.cluster.operator.queues import Queues, workers
-from tests.cluster.operator.test_operator_scaling import Fleet, connection, fleet
 from tests.cluster.rest import Object
+from tests.services.redis import RedisServer
 
-__all__ = ["connection", "fleet"]
 pytestmark = pytest.mark.usefixtures("operator")
 
 NEXT = {"name": "GENERATION", "value": "2"}
+
+
+@pytest.fixture
+def fleet(cluster: LocalCluster, queues: Queues, redis: RedisServer) -> Fleet:
+    queues.secret(redis.url)
+    return Fleet(cluster, queues, redis)
 
 
 def leaving(fleet: Fleet) -> set[str]:
