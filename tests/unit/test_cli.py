@@ -196,6 +196,12 @@ def test_the_module_is_the_command() -> None:
     assert ran.stdout == version("headrace") + "\n"
 
 
+def test_a_table_holds_nothing_that_moves_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    show(Format.TABLE, {}, ["ERROR", "N"], [["\x1b[2J\x9b1m\u202eno\tmail", 1]])
+    _, row = capsys.readouterr().out.splitlines()
+    assert row == r"\x1b[2J\x9b1m\u202eno\tmail  1"
+
+
 def test_tables_are_aligned_and_json_holds_everything(capsys: pytest.CaptureFixture[str]) -> None:
     rows = [("emails:1", "active", 12, None, True), ("emails:10", "draining", 3, 0, False)]
     columns = ("NAME", "STATE", "READY", "OLDEST", "X")

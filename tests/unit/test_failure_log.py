@@ -36,6 +36,16 @@ async def test_QF6_many_dead_letters_are_a_few_lines_and_a_number(caplog: pytest
     told.flush()
 
 
+async def test_an_error_cannot_write_lines_of_its_own_or_move_a_terminal(caplog: pytest.LogCaptureFixture) -> None:
+    told = FailureLog()
+    told.died(job(0), "ValueError: \x1b[2J\r2026 INFO all is well\x00\u202e ü\n  smtp.py:7 in send")
+    told.flush()
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        r"queue emails: job job-0 (send) is dead: ValueError: \x1b[2J\r2026 INFO all is well\x00\u202e ü"
+    )
+
+
 async def test_types_beyond_a_number_are_told_together(caplog: pytest.LogCaptureFixture) -> None:
     told = FailureLog()
     for number in range(MAX_SUBJECTS + 50):

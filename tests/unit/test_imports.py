@@ -24,6 +24,7 @@ LAYERS = (
         "server_facts",
         "setting_errors",
         "settings",
+        "shown_text",
         "queue_file",
         "topology",
     ),

@@ -14,6 +14,7 @@ import typer
 from headrace.connection import ConnectionSettings, explain
 from headrace.errors import AccessDenied, HeadraceError, InvalidInput, NotDrained
 from headrace.setting_errors import InvalidSettings
+from headrace.shown_text import harmless
 from headrace.stores import Store
 
 T = TypeVar("T")
@@ -174,7 +175,7 @@ def _cell(value: object) -> str:
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return str(value)
+    return harmless(str(value))
 
 
 def age(ms: int | None) -> str | None:

@@ -12,6 +12,7 @@ from typing import Literal
 
 from headrace.context import log_fields
 from headrace.job import Job
+from headrace.shown_text import harmless
 
 log = logging.getLogger("headrace.worker")
 
@@ -39,7 +40,7 @@ class FailureLog:
     def died(self, job: Job, error: str) -> None:
         """Tell of a job that is a dead letter now, with the first line of its error."""
         if self._may_tell("dead", job):
-            first = error.partition("\n")[0]
+            first = harmless(error.partition("\n")[0])
             log.warning(
                 "queue %s: job %s (%s) is dead: %s",
                 job.queue,
@@ -65,7 +66,7 @@ class FailureLog:
     def failed(self, job: Job, error: str) -> None:
         """Tell of a failed run that is repeated, where somebody wants to see each of them."""
         if log.isEnabledFor(logging.DEBUG):
-            first = error.partition("\n")[0]
+            first = harmless(error.partition("\n")[0])
             log.debug(
                 "queue %s: job %s (%s) failed and runs again: %s",
                 job.queue,
