@@ -318,7 +318,10 @@ class Walk:
             async with self._timed("note_schedule"):
                 await self.store.note_schedule(QUEUE, LEADER, f"nightly-{n}", before, mark)
         async with self._timed("read_schedules: 100 schedules"):
-            await self.store.read_schedules(QUEUE)
+            noted = (await self.store.read_schedules(QUEUE)).marks
+        for n in range(100):
+            async with self._timed("forget_schedule"):
+                await self.store.forget_schedule(QUEUE, f"nightly-{n}", noted[f"nightly-{n}"])
         jobs = [NewJob(key, 0, self._body) for key in self._keys(MAX_ENQUEUE)]
         once = Once("nightly", next(self._numbers))
         async with self._timed(f"enqueue: {MAX_ENQUEUE} jobs, once"):

@@ -45,6 +45,17 @@ async def test_L9_QJ1_a_former_leader_notes_nothing(store: Store, late: Fence) -
     assert await store.note_schedule(QUEUE, SECOND, "nightly", NOON, ONE)
 
 
+async def test_a_schedule_is_forgotten_unless_it_has_gone_on(store: Store) -> None:
+    await promote(store, QUEUE, 1, 1)
+    assert not await store.forget_schedule(QUEUE, "nightly", NOON)
+    assert await store.note_schedule(QUEUE, FIRST, "nightly", None, NOON)
+    assert not await store.forget_schedule(QUEUE, "nightly", ONE)
+    assert await store.forget_schedule(QUEUE, "nightly", NOON)
+    assert (await store.read_schedules(QUEUE)).marks == {}
+    assert await store.note_schedule(QUEUE, FIRST, "nightly", None, ONE)  # one that is declared begins anew
+    assert not await store.forget_schedule("nobody", "nightly", NOON)
+
+
 async def test_what_is_noted_goes_with_the_queue(store: Store) -> None:
     await promote(store, QUEUE, 1, 1)
     await store.note_schedule(QUEUE, FIRST, "nightly", None, NOON)

@@ -94,8 +94,32 @@ async def test_schedules_are_listed_with_how_far_they_are(run: Run, store: Store
         assert await store.note_schedule(QUEUE, Fence(1, "n"), name, None, mark)
     _, out, _ = await asyncio.to_thread(run, "schedule", "list", QUEUE)
     heading, first, second = out.splitlines()
-    assert heading.split() == ["NAME", "RULE", "UNTIL", "AGE"]
-    assert first.startswith("nightly  0 3 * * * Europe/Paris  2026-03-31T03:04:00Z")
+    assert heading.split() == ["NAME", "RULE", "NEXT", "UNTIL", "AGE"]
+    next_night = "overdue" if now > 1_775_005_200_000 + 60_000 else "2026-04-01T01:00:00Z"
+    assert [*first.split()[:1], *first.split()[7:9]] == ["nightly", next_night, "2026-03-31T03:04:00Z"]
     assert second.split()[:4] == ["sweep", "every", "60", "s"]
     _, out, _ = await asyncio.to_thread(run, "schedule", "list", QUEUE, "-o", "json")
-    assert json.loads(out)[1] == {"name": "sweep", "rule": "every 60 s", "until_ms": now - 7_000}
+    told = json.loads(out)[1]
+    assert (told["name"], told["rule"], told["until_ms"]) == ("sweep", "every 60 s", now - 7_000)
+    assert (told["next_ms"] % 60_000, told["overdue"]) == (0, False)
+    assert now - 7_000 < told["next_ms"] <= now + 53_000
+
+
+async def test_a_schedule_whose_code_is_gone_is_forgotten(run: Run, store: Store) -> None:
+    await promote(store, QUEUE, 1, 1)
+    now = (await store.read_schedules(QUEUE)).now
+    gone, alive = ScheduleMark(now - 900_000, "every 60 s"), ScheduleMark(now, "every 3600 s")
+    for name, mark in (("gone", gone), ("alive", alive)):
+        assert await store.note_schedule(QUEUE, Fence(1, "n"), name, None, mark)
+    _, out, _ = await asyncio.to_thread(run, "schedule", "list", QUEUE, "-o", "json")
+    assert {each["name"]: each["overdue"] for each in json.loads(out)} == {"gone": True, "alive": False}
+    code, out, err = await asyncio.to_thread(run, "schedule", "delete", QUEUE, "gone")
+    assert (code, out) == (1, "")
+    assert err.startswith("Error: this would forget schedule gone; without a terminal give --yes")
+    _, _, err = await asyncio.to_thread(run, "schedule", "delete", QUEUE, "alive")
+    assert err.startswith("Warning: schedule alive is not overdue; if it is still declared it begins anew\n")
+    code, out, _ = await asyncio.to_thread(run, "schedule", "delete", QUEUE, "gone", "--yes")
+    assert (code, out) == (0, f"schedule gone of queue {QUEUE} is forgotten\n")
+    assert set((await store.read_schedules(QUEUE)).marks) == {"alive"}
+    code, _, err = await asyncio.to_thread(run, "schedule", "delete", QUEUE, "gone", "--yes")
+    assert (code, "'gone' is no schedule of queue" in err) == (1, True)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from headrace import App, InvalidInput, PayloadTooLarge
 from headrace.schedules import Cron, Interval, Rule
+from headrace.schedules.rules import rule_of
 
 PARIS, UTC_ZONE = ZoneInfo("Europe/Paris"), ZoneInfo("UTC")
 SPRING, AUTUMN = datetime(2026, 3, 29, tzinfo=UTC), datetime(2026, 10, 25, tzinfo=UTC)  # both at 01:00 UTC
@@ -176,3 +177,25 @@ def test_schedules_are_part_of_copies_and_refused_once_a_worker_runs() -> None:
     app.freeze()
     with pytest.raises(InvalidInput, match="before the worker starts"):
         app.schedule("m", "report", **GOOD)
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        Interval(90),
+        Cron("4 16 * * MON-FRI", ZoneInfo("Europe/Paris")),
+        Cron("*/15,3  0 L * *", ZoneInfo("UTC"), "shift", "twice"),
+        Cron("0 3 * * *", ZoneInfo("America/New_York"), repeated="once"),
+    ],
+)
+def test_a_rule_is_read_back_from_its_text(rule: Rule) -> None:
+    read = rule_of(rule.text)
+    assert read is not None
+    assert read.text == rule.text
+    moment = datetime(2026, 10, 25, tzinfo=UTC)
+    assert read.following(moment) == rule.following(moment)
+
+
+@pytest.mark.parametrize("text", ["", "every day", "every 0 s", "0 3 * * * Nowhere/City", "0 3 * * * UTC, odd 1", "x"])
+def test_a_text_that_is_no_rule_here_is_none(text: str) -> None:
+    assert rule_of(text) is None

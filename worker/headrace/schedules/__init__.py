@@ -4,7 +4,7 @@ Everything here is a function of values. What enqueues the jobs is a duty of the
 `headrace.maintenance.due_schedules`.
 """
 
-from headrace.schedules.firing import ON_TIME_MS, Decision, Fate, decide
+from headrace.schedules.firing import ON_TIME_MS, Decision, Fate, decide, next_time
 from headrace.schedules.mark import ScheduleMark
 from headrace.schedules.rules import Cron, Interval, Rule
 from headrace.schedules.schedule import CatchUp, Schedule
@@ -20,4 +20,5 @@ __all__ = [
     "Schedule",
     "ScheduleMark",
     "decide",
+    "next_time",
 ]

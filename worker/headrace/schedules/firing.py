@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Literal, NamedTuple
 
 from headrace.schedules.mark import ScheduleMark
+from headrace.schedules.rules import rule_of
 from headrace.schedules.schedule import Schedule
 
 Fate = Literal["enqueued", "existing", "missed", "failed"]
@@ -51,6 +52,13 @@ def decide(schedule: Schedule, mark: ScheduleMark | None, now_ms: int) -> Decisi
         mark = mark._replace(at=passed[-1])
     following = rule.following(_time(max(now_ms, mark.at)))
     return Decision(tuple(fires), len(passed) - len(fires), mark, None if following is None else _ms(following))
+
+
+def next_time(mark: ScheduleMark) -> int | None:
+    """Return the first time (ms) that has not been dealt with; None if there is none, or the rule cannot be read."""
+    rule = rule_of(mark.rule)
+    following = rule.following(_time(mark.at)) if rule is not None else None
+    return None if following is None else _ms(following)
 
 
 def _time(ms: int) -> datetime:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
@@ -179,6 +179,19 @@ class Cron:
             else:
                 after = middle
         return after
+
+
+def rule_of(text: str) -> Rule | None:
+    """Return the rule of a `Rule.text`; None if this version of Headrace does not read it."""
+    try:
+        if text.startswith("every "):
+            return Interval(int(text.removeprefix("every ").removesuffix(" s")))
+        cron, *policies = text.split(", ")
+        expression, _, zone = cron.rpartition(" ")
+        given: dict[str, Any] = {name: value for name, _, value in (each.partition(" ") for each in policies)}
+        return Cron(expression, ZoneInfo(zone), **given)
+    except (ValueError, TypeError, KeyError, OSError):  # InvalidInput is a ValueError
+        return None
 
 
 def _date_never_comes(fields: list[str]) -> bool:

@@ -37,3 +37,12 @@ class MemorySchedules(MemoryAccess):
                 return False
             stored.marks[name] = mark
             return True
+
+    async def forget_schedule(self, queue: str, name: str, seen: ScheduleMark) -> bool:
+        """Forget a schedule; False if something else is noted."""
+        with self._data.lock:
+            stored = self._data.schedules.get(queue) or StoredSchedules()
+            if stored.marks.get(name) != seen:
+                return False
+            del stored.marks[name]
+            return True

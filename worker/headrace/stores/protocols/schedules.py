@@ -32,3 +32,10 @@ class ScheduleSteps(Protocol):
         Fenced.
         """
         ...
+
+    async def forget_schedule(self, queue: str, name: str, seen: ScheduleMark) -> bool:
+        """Forget a schedule; False, and nothing changed, if something else than ``seen`` is noted.
+
+        By a person, so without a fence. One that is still declared begins anew when its leader next looks.
+        """
+        ...

@@ -152,6 +152,7 @@ QUEUE_SCRIPT_KEYS: Final[dict[str, tuple[str, ...]]] = {
     "write_scaling": ("stats", "topology"),
     "read_schedules": ("schedules",),
     "note_schedule": ("schedules", "topology"),
+    "forget_schedule": ("schedules",),
     "glance": ("hot", "due"),
     "wake": (WAKES,),
 }

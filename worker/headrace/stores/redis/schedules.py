@@ -31,6 +31,11 @@ class RedisSchedules(RedisAccess):
             raise Fenced(queue, "schedules", fence.epoch, reply[1])
         return bool(reply[0] == b"ok")
 
+    async def forget_schedule(self, queue: str, name: str, seen: ScheduleMark) -> bool:
+        """Forget a schedule; False if something else is noted."""
+        keys = self._keys.of_queue_script("forget_schedule", queue)
+        return bool(await self._client.run(script("forget_schedule"), keys, (name, _written(seen))))
+
 
 def _written(mark: ScheduleMark) -> str:
     return f"{mark.at} {mark.rule}"
