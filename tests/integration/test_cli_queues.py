@@ -205,8 +205,11 @@ async def test_jobs_are_cancelled_deleted_and_retried(store: Store, run: Run) ->
     assert counts.nonempty() == {"ready": 2}
 
 
-async def test_J4_the_handler_of_a_cancelled_job_is_told_to_stop(store: Store, run: Run) -> None:
+async def test_J4_the_handler_of_a_cancelled_job_is_told_to_stop(
+    store: Store, run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
     """By its renewal; what it does in spite of that counts for nothing, and the worker goes on."""
+    caplog.set_level("INFO", "headrace.worker")
     app, began, ended = App(), asyncio.Event(), asyncio.Event()
 
     @app.handler("send")
@@ -232,3 +235,5 @@ async def test_J4_the_handler_of_a_cancelled_job_is_told_to_stop(store: Store, r
         assert (await producer.status("reports", "long")).state == "unknown"
         await worker.stop()
         await working
+    assert "queue reports: 1 job(s) that ran are there no more: cancelled, or removed with the queue" in caplog.text
+    assert "are lost" not in caplog.text

@@ -107,6 +107,7 @@ async def test_J6_a_waiting_job_whose_lease_is_gone_does_not_start(store: Store)
 
 
 async def test_J4_a_handler_whose_lease_is_lost_is_told_to_stop(store: Store, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "headrace.worker")
     app, told, started = App(), list[Any](), list[Context]()
 
     @app.handler("job")

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
 
-from headrace.stores.base import Store
+from headrace.stores.base import MAX_ASKED, Store
+from headrace.topology import PartitionRef
 from headrace.worker.leases import Batch, EndReason, Execution, LeaseTable, State
 from headrace.worker.metrics import Metrics
 from headrace.worker.outage import Reachability
@@ -46,9 +48,7 @@ class Doubts:
     def check(self, executions: list[Execution]) -> None:
         """Pass on those jobs of a claim that the store still grants: they could not begin while their leases held."""
         self.jobs += len(executions)
-        task = self._loop.create_task(self._renew(executions))
-        self.checks.add(task)
-        task.add_done_callback(self.checks.discard)
+        self._start(self._renew(executions))
 
     async def _renew(self, executions: list[Execution]) -> None:
         try:
@@ -86,12 +86,56 @@ class Doubts:
                     whole.lost = True
                     self._tell_to_end(whole, EndReason.LOST)
         self._changed()
+        now = time.monotonic()
         for queue, jobs in lost.items():
             self._metrics.leases_lost(queue, len(jobs))
+            early = [job for job in jobs if job.batch.held_until > now]
+            if early:
+                self._start(self._tell_early(queue, early))
+            self._tell_lost(queue, [job for job in jobs if job.batch.held_until <= now])
+
+    async def _tell_early(self, queue: str, runs: list[Execution]) -> None:
+        """Tell of leases that ended before their time: nobody takes such a job over, but somebody may cancel it."""
+        gone: dict[Execution, None] = {}
+        try:
+            for ref, some in _by_partition(runs):
+                found = await self._store.statuses(ref, [each.settled.key[1:] for each in some])
+                gone |= {each: None for each, live in zip(some, found.live, strict=True) if live is None}
+        except Exception as error:
+            self._reachability.failed("looking for jobs whose leases ended", error)
+        self._tell_lost(queue, [each for each in runs if each not in gone])
+        if gone:
+            first = next(iter(gone)).job
+            log.info(
+                "queue %s: %d job(s) that ran are there no more: cancelled, or removed with the queue; their handlers "
+                "are told to stop (first: %s, type %s)",
+                queue,
+                len(gone),
+                first.id,
+                first.type,
+            )
+
+    def _tell_lost(self, queue: str, runs: list[Execution]) -> None:
+        if runs:
             log.warning(
                 "queue %s: the leases of %d job(s) are lost, their handlers are told to stop (first: %s, type %s)",
                 queue,
-                len(jobs),
-                jobs[0].job.id,
-                jobs[0].job.type,
+                len(runs),
+                runs[0].job.id,
+                runs[0].job.type,
             )
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
+        self.checks.add(task)
+        task.add_done_callback(self.checks.discard)
+
+
+def _by_partition(runs: list[Execution]) -> Iterator[tuple[PartitionRef, list[Execution]]]:
+    """Yield runs by partition, in groups that one call may ask for."""
+    groups: dict[PartitionRef, list[Execution]] = {}
+    for each in runs:
+        groups.setdefault(each.batch.ref, []).append(each)
+    for ref, group in groups.items():
+        for start in range(0, len(group), MAX_ASKED):
+            yield ref, group[start : start + MAX_ASKED]

@@ -261,7 +261,8 @@ class Settlements:
             self._metrics.leases_lost(queue, len(lost))
             self._metrics.acks_refused(queue, len(lost))
             log.warning(
-                "queue %s: the result of %d finished job(s) was refused: the lease ended before (first: %s, type %s)",
+                "queue %s: the result of %d finished job(s) was refused: the lease had ended, or the job was cancelled "
+                "(first: %s, type %s)",
                 queue,
                 len(lost),
                 lost[0].job.id,
