@@ -6,16 +6,17 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.conformance.twins.jobs import JobRules
+from tests.conformance.twins.removals import RemovalRules
 from tests.conformance.twins.surroundings import SurroundingRules
 from tests.conformance.twins.versions import VersionRules
 from tests.services.redis import RedisServer
 
 
-class WholeStore(JobRules, VersionRules, SurroundingRules):
+class WholeStore(JobRules, VersionRules, RemovalRules, SurroundingRules):
     """Every rule."""
 
 
-class OneVersion(JobRules, SurroundingRules):
+class OneVersion(JobRules, RemovalRules, SurroundingRules):
     """Jobs of one version: deeper into what happens to a job than the versions let it come."""
 
     create = VersionRules.create

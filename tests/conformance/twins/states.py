@@ -15,6 +15,7 @@ import msgpack
 from headrace.envelope import unpack_changes
 from headrace.settings import Keep, PartitionLimits, QueueSettings, partition_limits
 from headrace.stores.memory import MemoryStore
+from headrace.stores.memory.data import StoredSchedules
 from headrace.stores.memory.partition import Partition
 from headrace.stores.protocols.registry import Beat
 from headrace.stores.protocols.statistics import COUNTERS, Depth, Growth
@@ -85,6 +86,7 @@ def of_memory(store: MemoryStore) -> State:
         }
         if stats
         else None,
+        "schedules": _memory_schedules(data.schedules.get(QUEUE)),
         "wakes": [queue for _, queue in data.wakes._entries],
         "queues": sorted(data.topologies),
         **{ref.label: _memory_partition(partition, now) for ref, partition in data.partitions.items()},
@@ -94,6 +96,13 @@ def of_memory(store: MemoryStore) -> State:
             if ref not in data.partitions and data.gone(ref) == "tombstone"
         },
     }
+
+
+def _memory_schedules(stored: StoredSchedules | None) -> State:
+    if stored is None:
+        return {}
+    marks = {name: tuple(mark) for name, mark in stored.marks.items()}
+    return {"marks": marks, "leader": (stored.epoch, stored.nonce) if stored.epoch else None}
 
 
 def _memory_partition(partition: Partition, now: int) -> State:
@@ -123,6 +132,7 @@ def _memory_partition(partition: Partition, now: int) -> State:
         "jobs": dict(partition._jobs),
         "changes": {stored_id: _facts(changes.packed()) for stored_id, changes in partition._changes.items()},
         "nonces": partition._nonces.known(now),
+        "applied": dict(partition._applied),
         "dead": {
             each.letter: (each.died_at, each.record, _facts(each.changes)) for each in partition.dead.page(None, 10**6)
         },
@@ -136,7 +146,7 @@ def _memory_partition(partition: Partition, now: int) -> State:
 
 # ---- Redis ---------------------------------------------------------------------------------------------------------
 
-HASHES: Final = {"meta", "lease", "jobs", "mut", "moving", "arrived", "letters", "alarm", "about", "stats"}
+HASHES: Final = {"meta", "lease", "jobs", "mut", "moving", "arrived", "letters", "alarm", "about", "stats", "schedules"}
 LISTS: Final = {"r0", "r1", "r2", "suspects", "alone"}
 STREAMS: Final = {"done", "wakes"}
 TEXTS: Final = {"topology", "grave", "marker"}
@@ -185,6 +195,7 @@ def of_redis(client: Any, prefix: str = "twins") -> State:
         },
         "stopping": {worker: till for worker, till in stopping.items() if till > now},
         "stats": _stats(queue["stats"]) if "stats" in queue else None,
+        "schedules": _redis_schedules(queue.get("schedules", {})),
         "wakes": wakes,
         "queues": queues,
         **{ref.label: _redis_partition(found) for ref, found in partitions.items()},
@@ -219,6 +230,13 @@ def _stats(fields: Mapping[bytes, bytes]) -> State:
         "counters": {name: int(stored.get(name, 0)) for name in COUNTERS},
         "scaling": stored.get("scaling", b""),
     }
+
+
+def _redis_schedules(fields: Mapping[bytes, bytes]) -> State:
+    stored = {name.decode(): value.decode() for name, value in fields.items()}
+    epoch, nonce = stored.pop(":e", ""), stored.pop(":n", "")
+    marks = {name: (int(mark.partition(" ")[0]), mark.partition(" ")[2]) for name, mark in stored.items()}
+    return {"marks": marks, "leader": (int(epoch), nonce) if epoch else None}
 
 
 def _limits(meta: Mapping[str, bytes]) -> PartitionLimits:
@@ -276,6 +294,7 @@ def _redis_partition(found: Mapping[str, Any]) -> State:
         "jobs": dict(found.get("jobs", {})),
         "changes": {stored_id: _facts(packed) for stored_id, packed in found.get("mut", {}).items()},
         "nonces": _times(found.get("seen", [])),
+        "applied": {name.removeprefix("once:"): int(at) for name, at in meta.items() if name.startswith("once:")},
         "dead": dead,
         "finished": [_finished(fields) for _, fields in found.get("done", [])],
         "moving": {stored_id: _moving(stored_id, packed) for stored_id, packed in found.get("moving", {}).items()},

@@ -57,6 +57,7 @@ INDEXES: Final[dict[LiveState, tuple[Index, ...]]] = {
 }
 """Where jobs of each state are."""
 MAX_BROWSE: Final = 100
+MAX_BROWSE_BYTES: Final = 2 << 20
 
 
 class InquirySteps(Protocol):

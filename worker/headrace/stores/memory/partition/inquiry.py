@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from headrace.stores.bounds import number_within
 from headrace.stores.memory.partition.contents import Contents
-from headrace.stores.protocols.inquiry import MAX_BROWSE, Described, Entry, Index, Live
+from headrace.stores.protocols.inquiry import MAX_BROWSE, MAX_BROWSE_BYTES, Described, Entry, Index, Live
 
 
 class InquiryRules(Contents):
@@ -38,7 +39,8 @@ class InquiryRules(Contents):
 
     def browse(self, index: Index, skip: int) -> list[Entry]:
         """Return the next jobs of one index, in its order."""
-        return [self._entry(index, key) for key in self._keys_of(index)[skip : skip + MAX_BROWSE]]
+        page = [self._entry(index, key) for key in self._keys_of(index)[skip : skip + MAX_BROWSE]]
+        return page[: number_within([len(each.record) + len(each.changes) for each in page], MAX_BROWSE_BYTES)]
 
     def _entry(self, index: Index, key: bytes) -> Entry:
         lease = self._leases.of(key)
@@ -55,7 +57,7 @@ class InquiryRules(Contents):
             case "retry":
                 return [key for _, key in sorted(self._retry)]
             case "leased":
-                return sorted(self._leases, key=lambda key: self._until(key))
+                return sorted(self._leases, key=lambda key: (self._until(key), key))
             case "park":
                 return list(self._parked)
             case "suspects":

@@ -23,6 +23,10 @@ class Lanes:
         """Take a key out of its lane, wherever in it."""
         self._lanes[key[:1]].remove(key)
 
+    def take_out(self, key: bytes) -> None:
+        """Take a key out of its lane as `take_out` does."""
+        take_out(self._lanes[key[:1]], key)
+
     def heads(self) -> list[bytes]:
         """Return the first key of each lane that has one."""
         return [lane[0] for lane in self._lanes.values() if lane]
@@ -63,3 +67,10 @@ class Lanes:
         for lane in (high, normal, low):
             take(lane, wanted)
         return keys
+
+
+def take_out(keys: deque[bytes], key: bytes) -> None:
+    """Take a key out as a server does for the price of a seek: the last one comes in its place."""
+    last = keys.pop()
+    if last != key:
+        keys[keys.index(key)] = last

@@ -17,7 +17,7 @@ class Parked:
         return sum(len(keys) for keys in self._types.values())
 
     def __iter__(self) -> Iterator[bytes]:
-        return chain.from_iterable(self._types.values())
+        return chain.from_iterable(self._types[kind] for kind in sorted(self._types))
 
     def holds(self, key: bytes) -> bool:
         """Whether a job waits for its type."""

@@ -8,8 +8,9 @@ from headrace.envelope import record_type
 from headrace.stores.bounds import number_within
 from headrace.stores.memory.partition.contents import TIMES
 from headrace.stores.memory.partition.inquiry import InquiryRules
+from headrace.stores.memory.partition.lanes import take_out
 from headrace.stores.protocols.inquiry import Index
-from headrace.stores.protocols.withdrawing import PURGE_WINDOW, Purged, Sought, Withdrawn
+from headrace.stores.protocols.withdrawing import PURGE_WINDOW, SEARCH_WINDOW, Purged, Sought, Withdrawn
 
 
 class WithdrawingRules(InquiryRules):
@@ -40,12 +41,13 @@ class WithdrawingRules(InquiryRules):
         """Look at the next jobs of one index, from its end, and remove those that match."""
         keys = self._keys_of(index)
         end = max(0, len(keys) - passed)
-        window = keys[max(0, end - PURGE_WINDOW) : end]
+        size = PURGE_WINDOW if sought.stored_id is None else SEARCH_WINDOW
+        window = keys[max(0, end - size) : end]
         if window and sought.stored_id is None:
             fit = number_within([len(self._jobs[key[1:]]) for key in reversed(window)])
             window = window[-fit:]
         found = [key for key in window if self._matches(key, sought)]
-        for key in found if remove else ():
+        for key in reversed(found) if remove else ():
             self._unindex(index, key)
             self._forget(key[1:])
         return Purged(len(window), len(found), not window)
@@ -74,8 +76,8 @@ class WithdrawingRules(InquiryRules):
             case "park":
                 self._parked.remove(key)
             case "suspects":
-                self._suspects.remove(key)
+                take_out(self._suspects, key)
             case "alone":
-                self._alone.remove(key)
+                take_out(self._alone, key)
             case _:
-                self._lanes.remove(key)
+                self._lanes.take_out(key)
