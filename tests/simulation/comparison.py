@@ -141,7 +141,7 @@ def expected_call(call: Call, ids: list[bytes]) -> tuple[object, ...]:
             return (call.method, ref_of(call.ref), ref_of(call.source), ids)
         case "adopt_dead":
             return (call.method, ref_of(call.ref), ids, call.incarnation)
-        case "let_go" | "still_aside" | "remove_dead":
+        case "let_go" | "still_aside" | "remove_dead" | "withdraw":
             return (call.method, ref_of(call.ref), ids)
         case "arrivals":
             return (call.method, ref_of(call.ref), base.MAX_ASIDE)

@@ -1,4 +1,4 @@
-"""The properties R1 to R5 and R7 of the store protocol, as predicates on a state of the world."""
+"""The properties R1 to R5, R7 and R8 of the store protocol, as predicates on a state of the world."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections import Counter
 
 from tests.simulation.deletion import DeleterState
 from tests.simulation.producer import Producer, ProducerState
+from tests.simulation.removing import WithdrawerState
 from tests.simulation.sequences import KeeperState
 from tests.simulation.sleeper import SleeperState
 from tests.simulation.worker import WorkerState
@@ -14,7 +15,13 @@ from tests.simulation.world import Model, World
 
 def invariant(model: Model, world: World) -> str | None:
     """Return which property is broken, None if all hold."""
-    return _one_place(model, world) or _valid_leases(model, world) or _settings(model, world) or _woken(model, world)
+    return (
+        _one_place(model, world)
+        or _valid_leases(model, world)
+        or _settings(model, world)
+        or _woken(model, world)
+        or _missed(world)
+    )
 
 
 def _one_place(model: Model, world: World) -> str | None:
@@ -26,9 +33,7 @@ def _one_place(model: Model, world: World) -> str | None:
     reached: Counter[int] = Counter()
     letters: Counter[int] = Counter()
     history = store.history
-    ended = {
-        uid for uid, ends in enumerate(zip(history.finished, history.died, history.dropped, strict=True)) if any(ends)
-    }
+    ended = {uid for uid in range(len(history.accepted)) if history.ends(uid)}
     here = {job.uid for partition in store.partitions if partition for job in partition.jobs}
     aside: dict[int, bool] = {}  # set aside and nowhere else: it lives there, in whatever number of partitions
     for ref, partition in zip(model.machine.refs, store.partitions, strict=True):
@@ -48,7 +53,7 @@ def _one_place(model: Model, world: World) -> str | None:
         places[uid] += 1
         reached[uid] += listed_there
     for uid, accepted in enumerate(history.accepted):
-        ends = history.finished[uid] + history.died[uid] + history.dropped[uid]
+        ends = history.ends(uid)
         if accepted > 1:
             return "R3 one enqueue call was applied twice"
         if ends > 1:
@@ -130,6 +135,16 @@ def _woken(model: Model, world: World) -> str | None:
     return "R7 a job waits in a queue without workers, and nobody says so"
 
 
+def _missed(world: World) -> str | None:
+    """A job that is live all the time is not reported as unknown to whoever cancels it."""
+    for local in world.actors:
+        if isinstance(local, WithdrawerState) and local.unknown:
+            history = world.store.history
+            if any(not history.ends(uid) for uid in local.live or ()):
+                return "R8 a job that was live all the time was not found by whoever cancels it"
+    return None
+
+
 def good(model: Model, world: World) -> bool:
     """R5: everything enqueued has run, every older version is gone, nothing is left over."""
     store = world.store
@@ -141,7 +156,7 @@ def good(model: Model, world: World) -> bool:
         local = world.actors[number]
         if isinstance(role, Producer) and isinstance(local, ProducerState) and local.done < len(role.calls):
             return False
-    if history.accepted != tuple(map(sum, zip(history.finished, history.died, history.dropped, strict=True))):
+    if any(accepted != history.ends(uid) for uid, accepted in enumerate(history.accepted)):
         return False
     if store.topology is None:  # what a promoter that died has installed may be left over, empty
         crashes = model.setting.budget.crashes

@@ -17,7 +17,9 @@ from headrace.deletion import delete_queue
 from headrace.envelope import encode_body
 from headrace.errors import Fenced, HeadraceError
 from headrace.stores import base
+from headrace.topology import PartitionRef
 from headrace.topology import Topology as StoredTopology
+from headrace.withdrawal import _withdraw
 from tests.simulation.comparison import (
     MOVES,
     QUEUE,
@@ -38,6 +40,7 @@ from tests.simulation.comparison import (
 from tests.simulation.deletion import Deleter, DeleterState
 from tests.simulation.leader import Leader, LeaderState
 from tests.simulation.reasserter import Reasserter, ReasserterState
+from tests.simulation.removing import Withdrawer, WithdrawerState
 from tests.simulation.sequences import Keeper, KeeperState, Promoter, PromoterState
 from tests.simulation.values import Arrivals, Aside, Call, Counts, Reply, Topology
 from tests.simulation.world import Model, Step, World
@@ -174,7 +177,7 @@ class Replay:
             await self._forget(stored(topology))
         elif step.fate in ("late", "sleeps"):
             pass  # the store has not seen it yet, or never will
-        elif isinstance(role, Promoter | Keeper | Deleter | Leader | Reasserter):
+        elif isinstance(role, Promoter | Keeper | Deleter | Leader | Reasserter | Withdrawer):
             await self._sequence_step(walked)
         elif step.call.method not in UNSTORED:
             assert await self._call(step.call) == comparable(step.call, step.reply, self.model)
@@ -207,8 +210,9 @@ class Replay:
         before, after = walked.before.actors[number], walked.after.actors[number]
         if number not in self._sequences:
             self._sequences[number] = _Stepped(self.store, self._sequence(walked))
+        uids = (step.call.uid,) if step.call.method == "withdraw" else step.call.uids
         request = await self._sequences[number].next(
-            expected_call(step.call, sorted(self._key(uid)[1:] for uid in step.call.uids))
+            expected_call(step.call, sorted(self._key(uid)[1:] for uid in uids))
         )
         try:
             reply = await getattr(self.store, request.method)(*request.arguments, **request.options)
@@ -217,7 +221,9 @@ class Replay:
             request.reply.set_exception(error)
             await self._sequences.pop(number).ended()
             return
-        if step.call.method in MOVES:
+        if step.call.method == "withdraw":
+            assert reply == [step.reply]
+        elif step.call.method in MOVES:
             assert moved(request, reply) == self._as_moved(step.reply)
         elif isinstance(reply, base.Counts):
             assert isinstance(step.reply, Counts)
@@ -241,6 +247,9 @@ class Replay:
             return lambda store: lifecycle.promote(store, QUEUE, version, partitions)
         if isinstance(role, Deleter):
             return lambda store: delete_queue(store, QUEUE)
+        if isinstance(role, Withdrawer):
+            job_id = self.model.machine.ids[role.uid]
+            return lambda store: _withdraw(store, QUEUE, [job_id], running=True)
         assert topology is not None
         if isinstance(role, Reasserter):
             after = walked.after.actors[number]
@@ -314,6 +323,8 @@ class Replay:
             case "resume":
                 claim = await store.resume(ref, *worker_of(call), LONG_MS)
                 return sorted(job.key for job in claim.jobs), claim.gone
+            case "purge":
+                return await self._purge(ref)
             case "ack":
                 return tuple(await store.ack(ref, [self._settled(*settled) for settled in call.settled]))
             case _:
@@ -321,6 +332,14 @@ class Replay:
                 held = [self._settled(*settled) for settled in call.settled]
                 failures = [base.Failure(key, token, None, "failed for good") for key, token in held]
                 return tuple(await store.fail(ref, failures))
+
+    async def _purge(self, ref: PartitionRef) -> int:
+        """Purge what is ready there, index by index; how many there were."""
+        sought, matching = base.Sought(1 << 50), 0
+        for index in base.INDEXES["ready"]:
+            while not (step := await self.store.purge(ref, index, sought, 0)).end:
+                matching += step.matching
+        return matching
 
     def _key(self, uid: int) -> bytes:
         return key(self.model.machine.ids[uid])
@@ -348,7 +367,7 @@ class Replay:
 
 def _over(before: object, after: object) -> bool:
     """Whether a promoter, keeper, leader or deleter has come to the end of its task."""
-    if isinstance(after, DeleterState):
+    if isinstance(after, DeleterState | WithdrawerState):
         return after.at == "over"
     if isinstance(after, ReasserterState):
         return after.known is None

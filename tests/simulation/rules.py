@@ -93,6 +93,15 @@ class Rules(NamedTuple):
     """Off: an acknowledgement counts under whatever token the job is leased."""
     resume_voids: bool = True
     """Off: a claim can still be applied after RESUME said that it was not."""
+    # removing jobs by hand
+    withdraw_spares_moving: bool = True
+    """Off: WITHDRAW removes a job that is set aside to move."""
+    withdraw_oldest_first: bool = True
+    """Off: whoever withdraws looks at newer versions first, into which a job may move meanwhile."""
+    withdraw_reads_again: bool = True
+    """Off: whoever withdraws does not ask whether a version was promoted meanwhile."""
+    purge_spares_leased: bool = True
+    """Off: PURGE removes jobs that run, too."""
     # sleeping
     sleep_needs_empty: bool = True
     """Off: SLEEP puts a partition to sleep whatever it holds."""

@@ -69,6 +69,12 @@ SMALL: dict[str, Setting] = {
     "deleted while drained": Setting((), promoters=(((2, 1), (1, 1)),), workers=0, deletes=True),
     # A promoter dies between two steps, another two partitions.
     "promoter dies": Setting((A,), first=(1, 2), promoters=(((2, 2),),), finishes=True, budget=Budget(crashes=1)),
+    # Jobs are taken out by hand: while they run and their lease ends, while they move, under an id that is used again.
+    "withdrawn": Setting((A,), workers=2, keepers=0, withdraws=0, budget=Budget(expiries=1)),
+    "withdrawn and promoted": Setting((MINE_0, MINE_1), promoters=(((2, 1),),), keepers=0, withdraws=0),
+    "withdrawn while it moves": Setting((A,), promoters=(((2, 1),),), leaders=1, withdraws=0),
+    "purged": Setting((A, B), workers=2, keepers=0, purges=True, budget=Budget(expiries=1)),
+    "purged while they move": Setting((A,), promoters=(((2, 1),),), leaders=1, purges=True, budget=Budget(crashes=1)),
     # A queue that has workers only while there is work. R7.
     "sleeps": Setting((A, B), keepers=0, sleeps=True),
     "sleeps, two partitions": Setting((A, Enqueue("d", 0, given=False)), first=(1, 2), keepers=0, sleeps=True),
@@ -81,6 +87,9 @@ SMALL: dict[str, Setting] = {
 }
 
 LARGE: dict[str, Setting] = {
+    "withdrawn, promoted and completed": Setting((MINE_0, MINE_1), promoters=(((2, 1),),), withdraws=0),
+    "withdrawn while it moves twice": Setting((A,), promoters=(((2, 1), (3, 1)),), leaders=1, withdraws=0),
+    "withdrawn and purged": Setting((A, B), promoters=(((2, 1),),), leaders=1, withdraws=0, purges=True),
     "deleted and created again, two partitions": Setting(
         (MINE_0,), first=(1, 2), promoters=(((2, 1),), ((1, 1),)), deletes=True
     ),

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tests.simulation.moving import MovingSteps, Outcome, job_order
+from tests.simulation.moving import Outcome, job_order
+from tests.simulation.removing import RemovingSteps
 from tests.simulation.rules import Rules
 from tests.simulation.values import (
     Call,
@@ -22,10 +23,11 @@ from tests.simulation.values import (
     Store,
     Token,
     Topology,
+    counted,
 )
 
 
-class Machine(MovingSteps):
+class Machine(RemovingSteps):
     """Applies calls to a store with the partitions ``refs`` and the enqueue calls ``enqueues``, under ``rules``.
 
     ``sleeps``: partitions fall asleep and wake; else they do not even begin so. ``forgets``: a failover may forget the
@@ -73,6 +75,8 @@ class Machine(MovingSteps):
             "resume": self.resume,
             "ack": self.ack,
             "fail": self.fail,
+            "withdraw": self.withdraw,
+            "purge": self.purge,
             "sleep": self.sleep,
             "wake": self.wake,
             "read_wakes": self.read_wakes,
@@ -218,7 +222,7 @@ class Machine(MovingSteps):
             return store, False
         dropped = store.history.dropped
         for job in partition.jobs if partition else ():
-            dropped = _counted(dropped, job.uid)
+            dropped = counted(dropped, job.uid)
         return after._replace(history=store.history._replace(dropped=dropped)), True
 
     def bury_queue(self, store: Store, call: Call) -> Outcome:
@@ -249,7 +253,7 @@ class Machine(MovingSteps):
         if self._lives(partition, self.ids[call.uid]):
             return self.put(store, call.ref, partition), "existing"
         partition = partition._replace(jobs=tuple(sorted((*partition.jobs, Job(call.uid)), key=job_order)))
-        history = store.history._replace(accepted=_counted(store.history.accepted, call.uid))
+        history = store.history._replace(accepted=counted(store.history.accepted, call.uid))
         woke = partition.asleep and self.rules.enqueue_wakes
         store = self.put(store._replace(history=history), call.ref, partition._replace(asleep=False))
         return store, "woke" if woke else "accepted"
@@ -343,9 +347,9 @@ class Machine(MovingSteps):
             if any(job.uid == uid and self._holds(job, token) for job in partition.jobs):
                 ended.add(uid)
                 if buried:
-                    history = history._replace(died=_counted(history.died, uid))
+                    history = history._replace(died=counted(history.died, uid))
                 else:
-                    history = history._replace(finished=_counted(history.finished, uid))
+                    history = history._replace(finished=counted(history.finished, uid))
             else:
                 refused.append(number)
         if ended:
@@ -361,7 +365,3 @@ class Machine(MovingSteps):
 def _topology(call: Call) -> Topology:
     assert call.topology is not None
     return call.topology
-
-
-def _counted(counts: tuple[int, ...], uid: int) -> tuple[int, ...]:
-    return (*counts[:uid], counts[uid] + 1, *counts[uid + 1 :])

@@ -123,6 +123,10 @@ async def test_a_store_does_what_the_model_does(backend: Backend, name: str) -> 
         ("sleep_needs_empty", "sleeps"),
         ("created_asleep", "sleeps, promoted"),
         ("enqueue_wakes", "sleeps"),
+        ("withdraw_spares_moving", "withdrawn while it moves"),
+        ("withdraw_oldest_first", "withdrawn while it moves"),
+        ("withdraw_reads_again", "withdrawn while it moves"),
+        ("purge_spares_leased", "purged"),
         ("graves", "deleted and created again"),
         ("replaces_earlier", "deleted and created again"),
     ],
@@ -154,5 +158,5 @@ def test_the_walks_take_every_step_and_meet_every_misfortune() -> None:
     letters = {"dead_letters", "adopt_dead", "remove_dead"}
     topology = {"read_topology", "write_topology", "install", "settle", "mark", "close_partition", "remove", "discard"}
     sleeping, deletion = {"sleep", *UNSTORED}, {"read_grave", "delete_partition", "bury_queue"}
-    working = {"enqueue", "probe", "claim", "resume", "ack", "fail"}
+    working = {"enqueue", "probe", "claim", "resume", "ack", "fail", "withdraw", "purge"}
     assert taken == fates | moves | letters | topology | sleeping | deletion | working

@@ -145,7 +145,12 @@ class History(NamedTuple):
     died: tuple[int, ...]
     recovered: tuple[tuple[int, Token], ...] = ()
     dropped: tuple[int, ...] = ()
-    """Jobs that were deleted with their queue, one entry each."""
+    """Jobs that were deleted with their queue, or withdrawn, one entry each."""
+    purged: tuple[int, ...] = ()
+
+    def ends(self, uid: int) -> int:
+        """Return how often the job of an enqueue call has come to an end."""
+        return self.finished[uid] + self.died[uid] + self.dropped[uid] + self.purged[uid]
 
 
 class Store(NamedTuple):
@@ -230,7 +235,12 @@ class Enqueue(NamedTuple):
     call: int = -1
 
 
-Reply = Topology | Grave | Moved | Counts | Leased | Aside | Arrivals | str | bool | tuple[int, ...] | None
+def counted(counts: tuple[int, ...], uid: int) -> tuple[int, ...]:
+    """Return the counts with one more of ``uid``."""
+    return (*counts[:uid], counts[uid] + 1, *counts[uid + 1 :])
+
+
+Reply = Topology | Grave | Moved | Counts | Leased | Aside | Arrivals | str | bool | int | tuple[int, ...] | None
 
 
 def route(job_id: str, version: Version) -> Ref:

@@ -11,6 +11,7 @@ from tests.simulation.deletion import Deleter
 from tests.simulation.leader import Leader
 from tests.simulation.producer import Producer, ProducerState
 from tests.simulation.reasserter import Reasserter
+from tests.simulation.removing import Purger, Withdrawer
 from tests.simulation.rules import PROTOCOL, Rules
 from tests.simulation.sequences import Keeper, Promoter, Undoer
 from tests.simulation.sleeper import Sleeper
@@ -77,7 +78,8 @@ class Setting:
     ``undo``: a version and partitions that somebody undoes while it is unpromoted.
     ``oversleeps``: producers may sleep while a reply is lost. ``fails``: jobs may become dead letters.
     ``fuses``: claims may carry acknowledgements. ``sleeps``: the operator takes the workers away while there is no
-    work. ``deletes``: somebody deletes the queue, once.
+    work. ``deletes``: somebody deletes the queue, once. ``withdraws``: somebody cancels the job of that enqueue call,
+    by its id. ``purges``: somebody purges what is ready.
     """
 
     enqueues: Sequence[Enqueue] = ()
@@ -95,6 +97,8 @@ class Setting:
     fuses: bool = False
     sleeps: bool = False
     deletes: bool = False
+    withdraws: int | None = None
+    purges: bool = False
 
     def sizes(self) -> dict[int, int]:
         """Return the most partitions that any actor gives to each version."""
@@ -137,6 +141,10 @@ class Model:
             self.roles.append(Sleeper(rules))
         if setting.deletes:
             self.roles.append(Deleter())
+        if setting.withdraws is not None:
+            self.roles.append(Withdrawer(setting.withdraws, setting.enqueues, rules))
+        if setting.purges:
+            self.roles.append(Purger())
 
     def initial(self) -> World:
         topology = Topology.created(*self.setting.first) if self.setting.first else None
@@ -144,7 +152,7 @@ class Model:
         created = Partition("active", 1, len(listed), asleep=self.machine.rules.created_asleep)
         partitions = tuple(created if ref in listed else None for ref in self.machine.refs)
         nothing = (0,) * len(self.setting.enqueues)
-        store = Store(topology, partitions, History(nothing, nothing, nothing, dropped=nothing))
+        store = Store(topology, partitions, History(nothing, nothing, nothing, dropped=nothing, purged=nothing))
         return World(store, tuple(role.start() for role in self.roles), (), self.setting.budget)
 
     # ---- steps ----------------------------------------------------------------------------------------------------

@@ -13,12 +13,12 @@ from typing import Final, NamedTuple
 
 from headrace.errors import JobMoving, JobRunning, JobUnlisted
 from headrace.ids import check_id, encode_id
-from headrace.inquiry import Inquiry, grouped, newest_first, newest_letters
+from headrace.inquiry import Inquiry, grouped, newest_letters
 from headrace.job_status import State
 from headrace.known_queue import topology_of
 from headrace.pacing import DEFAULT_LOAD, paced
 from headrace.stores.base import INDEXES, MAX_WITHDRAW, Sought, Store, Withdrawn
-from headrace.topology import PartitionRef, check_queue_name
+from headrace.topology import PartitionRef, Topology, check_queue_name
 
 _STATES: Final[dict[Withdrawn, State]] = {
     "scheduled": "scheduled", "ready": "ready", "retry": "retry_wait", "parked": "parked", "leased": "leased",
@@ -67,10 +67,10 @@ async def delete_job(store: Store, queue: str, id: str) -> list[State]:
 
 
 async def _delete_letters(store: Store, queue: str, id: str) -> int:
-    """Remove every dead letter of an id, newest first."""
+    """Remove every dead letter of an id."""
     topology = await topology_of(store, queue)
     stored, deleted = encode_id(id), 0
-    for version in newest_first(topology):
+    for version in sorted(topology.versions):  # they move from older versions to newer ones
         ((ref, _),) = grouped(topology, version, [id])
         while letters := await newest_letters(store, ref, [stored]):
             deleted += await store.remove_dead(ref, [letters[stored].letter])
@@ -78,37 +78,68 @@ async def _delete_letters(store: Store, queue: str, id: str) -> int:
 
 
 async def _withdraw(store: Store, queue: str, ids: list[str], *, running: bool) -> dict[str, Withdrawn]:
-    """Remove jobs wherever they are live; where each of those was. A job moves from older versions to newer ones."""
-    found: dict[str, Withdrawn] = {}
-    sought, unlisted = set[str](), set[str]()
+    """Remove jobs wherever they are live; where each of those was.
+
+    Jobs move from older versions to newer ones. So the oldest is looked at first: one that has left it is met in the
+    next. And a version that was promoted meanwhile may have taken them all, so they are looked for once more then.
+    """
+    pass_ = _Pass(store, ids, running)
+    topology = await topology_of(store, queue)
     for _ in range(_TRIES):
-        topology = await topology_of(store, queue)
+        if moving := await pass_.through(topology):
+            await asyncio.sleep(_PAUSE_SECONDS)
+            topology = await topology_of(store, queue)
+            continue
+        known, topology = topology, await topology_of(store, queue) if pass_.left else topology
+        if topology.versions.keys() == known.versions.keys():
+            if pass_.unlisted:
+                raise JobUnlisted(queue, min(pass_.unlisted))
+            return pass_.found
+    raise JobMoving(queue, (moving or pass_.left)[0])
+
+
+class _Pass:
+    """Goes through the versions of a queue, over and over, until each job was found or is nowhere.
+
+    ``unlisted``: jobs that are ready and were found in no list, twice.
+    """
+
+    def __init__(self, store: Store, ids: list[str], running: bool) -> None:
+        self.found: dict[str, Withdrawn] = {}
+        self.unlisted = set[str]()
+        self._store = store
+        self._ids = ids
+        self._running = running
+        self._sought = set[str]()
+
+    @property
+    def left(self) -> list[str]:
+        """Those that were not found yet."""
+        return [id for id in self._ids if id not in self.found.keys() | self.unlisted]
+
+    async def through(self, topology: Topology) -> list[str]:
+        """Look at each version once; those that are on their way."""
         moving: list[str] = []
-        for version in newest_first(topology):
-            for ref, group in grouped(
-                topology, version, [id for id in ids if id not in found.keys() | unlisted], MAX_WITHDRAW
-            ):
-                places = await store.withdraw(ref, [encode_id(id) for id in group], running=running)
+        for version in sorted(topology.versions):
+            for ref, group in grouped(topology, version, self.left, MAX_WITHDRAW):
+                stored = [encode_id(id) for id in group]
+                places = await self._store.withdraw(ref, stored, running=self._running)
                 for id, place in zip(group, places, strict=True):
-                    if place == "moving":
+                    if place == "moving" or (place == "deep" and not await self._dug_out(ref, id)):
                         moving.append(id)
-                    elif place == "deep" and id in sought:
-                        unlisted.add(id)
-                    elif place == "deep":
-                        sought.add(id)
-                        if await _search(store, ref, encode_id(id)):
-                            found[id] = "ready"
-                        else:
-                            moving.append(id)  # it is elsewhere by now, or nowhere
-                    elif place:
-                        found[id] = place
-        moving = [id for id in moving if id not in found]
-        if not moving and unlisted:
-            raise JobUnlisted(queue, min(unlisted))
-        if not moving:
-            return found
-        await asyncio.sleep(_PAUSE_SECONDS)
-    raise JobMoving(queue, moving[0])
+                    elif place and place != "deep":
+                        self.found[id] = place
+        return [id for id in moving if id in self.left]
+
+    async def _dug_out(self, ref: PartitionRef, id: str) -> bool:
+        """Whether a job in the middle of a long list was removed; if not, it is elsewhere by now, or nowhere."""
+        if id in self._sought:
+            self.unlisted.add(id)
+            return True
+        self._sought.add(id)
+        if found := await _search(self._store, ref, encode_id(id)):
+            self.found[id] = "ready"
+        return found
 
 
 async def _search(store: Store, ref: PartitionRef, stored_id: bytes) -> bool:

@@ -55,7 +55,7 @@ class ParkingRules(Contents):
         """Make parked jobs of a type that are beyond the limits dead letters, of ``limit`` jobs behind ``after``."""
         waiting = self._parked.of(kind)
         over = 0 if limits.jobs is None else len(waiting) - limits.jobs
-        page = [key for key in waiting if key > after][:limit]
+        page = [key for key in waiting if key > after][:limit] if over > 0 or limits.age_ms is not None else []
         looked = page[: number_within([self._weight(key) for key in page])]
         dead = 0
         for key in looked:
