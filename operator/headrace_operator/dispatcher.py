@@ -16,6 +16,8 @@ from headrace_operator.workqueue import WorkQueue
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 10.0
 """Between tries of the first list."""
+TICK_SECONDS = 0.25
+"""Queues that are looked at although nothing happened come due together, and share round trips to Redis."""
 SPREAD_SECONDS, LONGEST_SPREAD = 0.01, 10.0
 """Time over which Queues that are found at once are looked at first: so much for each, and at most."""
 
@@ -47,7 +49,7 @@ class Dispatcher:
         self._list_seconds = list_seconds
         self._metrics = metrics or OperatorMetrics()
         self._uniform = uniform
-        self._work: WorkQueue[QueueKey] = WorkQueue(clock)
+        self._work: WorkQueue[QueueKey] = WorkQueue(clock, TICK_SECONDS)
         self._known: set[QueueKey] = set()
         self.listed_at = clock()
         """Clock of the last full list that succeeded."""

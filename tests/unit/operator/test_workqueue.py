@@ -70,6 +70,63 @@ async def test_adding_wakes_who_waits() -> None:
         assert sorted(await asyncio.gather(*takers)) == ["a", "b", "c"]
 
 
+async def test_a_key_that_comes_due_wakes_one_of_those_who_wait_and_one_for_later_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    work: WorkQueue[str] = WorkQueue(Clock())
+    looks = 0
+    wait = work._wait
+
+    def counted() -> float | None:
+        nonlocal looks
+        looks += 1
+        return wait()
+
+    monkeypatch.setattr(work, "_wait", counted)
+    takers = [asyncio.create_task(work.take()) for _ in range(8)]
+    work.add("soon", 50)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    begun = looks
+    for number in range(100):
+        work.add(f"later-{number}", 100)
+        await asyncio.sleep(0)
+    assert looks == begun
+    work.add("now")
+    done, waiting = await asyncio.wait(takers, return_when=asyncio.FIRST_COMPLETED, timeout=5)
+    assert [task.result() for task in done] == ["now"]
+    assert looks <= begun + 2
+    for task in waiting:
+        task.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+
+
+async def test_keys_for_later_come_due_together_and_those_for_soon_in_time() -> None:
+    clock = Clock()
+    work: WorkQueue[str] = WorkQueue(clock, tick=0.25)
+    for number in range(4):
+        clock.now = (number + 1) / 20
+        work.add(f"later-{number}", 30)
+    work.add("soon", 1.0)
+    clock.now = 1.21
+    assert await work.take() == "soon"
+    clock.now = 30.2
+    assert await nothing_to_take(work)
+    clock.now = 30.25
+    assert [await work.take() for _ in range(4)] == [f"later-{number}" for number in range(4)]
+
+
+async def test_who_is_cancelled_while_he_waits_leaves_the_turn_to_others() -> None:
+    work: WorkQueue[str] = WorkQueue(Clock())
+    first, second = (asyncio.create_task(work.take()) for _ in range(2))
+    await asyncio.sleep(0)
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
+    work.add("a")
+    async with asyncio.timeout(5):
+        assert await second == "a"
+
+
 async def test_lateness_is_that_of_the_oldest_key_that_waits() -> None:
     clock = Clock()
     work: WorkQueue[str] = WorkQueue(clock)
