@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from headrace_operator.api.queue_status import Leader
+from headrace_operator.observed import Spot
 from headrace_operator.reasons import Finding
 from headrace_operator.steps import Step
 
@@ -15,12 +16,13 @@ from headrace_operator.steps import Step
 class Quiet:
     """What was seen of a Queue, as fingerprints; ``until`` then, seeing the same means that there is nothing to do.
 
-    ``glanced``: the last look went no further than to a glance at Redis.
+    ``spot``: where to look. ``glanced``: the last look went no further than to a glance at Redis.
     """
 
     objects: Hashable
     glance: Hashable
     rest: Hashable
+    spot: Spot
     until: datetime
     glanced: bool = False
 

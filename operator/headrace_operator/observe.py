@@ -21,12 +21,13 @@ from headrace_operator.observed import (
     Observed,
     QueueObject,
     QueueVersionObject,
+    Spot,
     WorkersObject,
     ownership,
 )
 from headrace_operator.planning.worker_health import worth_listing
 from headrace_operator.redis.connection import Connections
-from headrace_operator.redis.view import RedisView, fingerprint_of
+from headrace_operator.redis.view import RedisView, fingerprint_of, partitions_worth_counting
 from headrace_operator.scaling.report import ScalingReport
 from headrace_operator.scaling.rival_queues import other_scaler
 from headrace_operator.workers.companions import KINDS, companion_name
@@ -83,6 +84,8 @@ class Observer:
         ``fresh``: read the Queue anew; else it may be as it is known. Redis is always read. Raises ApiError and
         ApiUnavailable.
         """
+        if not fresh and await self._is_quiet(key):
+            return UNCHANGED
         queue = await self._queue(key, fresh)
         if queue is None:
             return None
@@ -91,22 +94,15 @@ class Observer:
             return None
         owner = {"cluster": self._cluster, "namespace": key.namespace, "name": key.name, "uid": queue.uid}
         memory = self._memory.of(queue.uid)
-        objects = await self._fingerprint(key, queue)
-        quiet = None if fresh or objects is None else memory.quiet
-        if quiet is not None and (self._now() >= quiet.until or quiet.objects != objects):
-            quiet = None
-        if quiet is not None and not quiet.glanced and quiet.glance == await self._redis.glance(queue):
-            quiet.glanced = True  # every other time a glance is enough
-            return UNCHANGED
         versions = await self._versions(key, queue)
-        objects = await self._fingerprint(key, queue)
+        idle = not deleted and queue.spec is not None and queue.spec.scale_target is None
+        objects = await self._objects(key, queue.resource_version, _may_have_workers(queue)) if idle else None
         backend, store = await self._redis.read(queue, versions, owner)
         fingerprint = None
         if objects is not None and isinstance(backend, Backend):
-            fingerprint = (objects, *fingerprint_of(backend, store))
-        if quiet is not None and fingerprint == (quiet.objects, quiet.glance, quiet.rest):
-            quiet.glanced = False
-            return UNCHANGED
+            partitions = partitions_worth_counting(queue, versions, backend.topology)
+            spot = Spot(queue.uid, queue.queue_name, partitions, _may_have_workers(queue))
+            fingerprint = (objects, *fingerprint_of(backend, store), spot)
         workers = await self._workers(key, queue)
         seen = Observed(
             queue,
@@ -146,17 +142,33 @@ class Observer:
         found = (_queue_version(body, queue) for body in bodies)
         return tuple(version for version in found if version is not None)
 
-    async def _fingerprint(self, key: QueueKey, queue: QueueObject) -> Hashable:
+    async def _is_quiet(self, key: QueueKey) -> bool:
+        """Whether what is there is what was there when there was nothing to do, a short time ago.
+
+        Compared by numbers and fingerprints: reading what the objects say is most of what a look costs.
+        """
+        known = self._recent.queue_at(key)
+        memory = None if known is None else self._memory.of(known[0])
+        if known is None or memory is None or (quiet := memory.quiet) is None or self._now() >= quiet.until:
+            return False
+        if quiet.objects != await self._objects(key, known[1], quiet.spot.may_have_workers):
+            return False
+        if not quiet.glanced:
+            quiet.glanced = quiet.glance == await self._redis.glance(quiet.spot)
+            return quiet.glanced  # every other time a glance is enough
+        quiet.glanced = False
+        return (quiet.glance, quiet.rest) == await self._redis.look(quiet.spot)
+
+    async def _objects(self, key: QueueKey, resource_version: str, may_have_workers: bool) -> Hashable:
         """Return what tells one sight of the objects from another; None if more would have to be looked at."""
         workers, versions = self._recent.workers(key), self._recent.version_numbers(key)
-        idle = queue.deleted_at is None and queue.spec is not None and queue.spec.scale_target is None
-        if not idle or versions is None or (workers is None and _may_have_workers(queue)):
+        if versions is None or (workers is None and may_have_workers):
             return None
         if workers is None:
-            return queue.resource_version, versions, None, self._scaling(key)
+            return resource_version, versions, None, self._scaling(key)
         # One list for all Queues: nothing else tells of a new one, and meanwhile two would write replicas.
         autoscalers = await self._autoscalers.of(key.namespace, workers_name(key.name), within=AUTOSCALERS_SECONDS)
-        return queue.resource_version, versions, workers.version, self._scaling(key), autoscalers
+        return resource_version, versions, workers.version, self._scaling(key), autoscalers
 
     async def _workers(self, key: QueueKey, queue: QueueObject) -> WorkersObject | None:
         if not _may_have_workers(queue):

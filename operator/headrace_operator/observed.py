@@ -121,6 +121,19 @@ class ConnectionProblem:
     stalled: bool = False
 
 
+class Spot(NamedTuple):
+    """Where to look whether anything has changed about a Queue, without reading what its object says.
+
+    ``uid``: of the Queue. ``queue``: its name in Redis, ``partitions`` by version. ``may_have_workers``: a worker
+    Deployment of ours is wanted, or was told of.
+    """
+
+    uid: str
+    queue: str
+    partitions: Mapping[int, int]
+    may_have_workers: bool
+
+
 class HeldJob(NamedTuple):
     """A job that holds up a drain. ``type``: "" if its record cannot be read. ``due_at``: since when it is due, ms.
 
@@ -197,9 +210,9 @@ class Observed:
     agree with the topology. ``applied``: by kind, the resourceVersion of an object of the workers and the hash of what
     was applied when that changed nothing. ``companions``: what is there beside the Deployment under the same name, by
     kind (None: not looked at this time). ``fingerprint``: of objects, of Redis at a glance, and of the rest; equal for
-    two passes that have seen the same, the time apart (None: cannot be told). ``namespace_ends``: the namespace is
-    being deleted, and ``leaving``: the worker Pods that are there; both are looked up only while the Queue is being
-    deleted. ``scaling``: what is told of the scaling by load.
+    two passes that have seen the same, the time apart (None: cannot be told); and where the next ones look.
+    ``namespace_ends``: the namespace is being deleted, and ``leaving``: the worker Pods that are there; both are looked
+    up only while the Queue is being deleted. ``scaling``: what is told of the scaling by load.
     """
 
     queue: QueueObject
@@ -212,7 +225,7 @@ class Observed:
     settled_epoch: int | None = None
     applied: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     companions: Mapping[str, Object] | None = field(default_factory=dict)
-    fingerprint: tuple[Hashable, Hashable, Hashable] | None = field(default=None, compare=False)
+    fingerprint: tuple[Hashable, Hashable, Hashable, Spot] | None = field(default=None, compare=False)
     namespace_ends: bool = False
     leaving: tuple[Object, ...] = ()
     scaling: ScalingReport = field(default_factory=ScalingReport)

@@ -82,6 +82,13 @@ class Recent:
             return None
         return QueueObject.parse(kept.value.unpacked())
 
+    def queue_at(self, key: QueueKey) -> tuple[str, str] | None:
+        """Return uid and resourceVersion of the Queue; None: read it."""
+        kept = self._queues.get(key)
+        if kept is None or kept.value is None or self._clock() >= kept.until:
+            return None
+        return kept.uid, str(kept.version)
+
     def versions(self, key: QueueKey) -> tuple[Body, ...] | None:
         """Return the QueueVersions of a Queue; None: read them."""
         kept = self._known_versions(key)

@@ -60,11 +60,19 @@ class Secrets:
         if self._users.get(uid) != key:
             self.release(uid)
             self._users[uid] = key
+        value = self.known(key)
+        return await self._read_now(key) if value is None else value
+
+    def used_by(self, uid: str) -> SecretKey | None:
+        """Return what is read for the Queue with ``uid``; None if that is nothing."""
+        return self._users.get(uid)
+
+    def known(self, key: SecretKey) -> Value | None:
+        """Return the value that was read a short time ago; None: it has to be read."""
         read_at, value = self._read.get(key, (float("-inf"), Value(None)))
-        doubted = value.url is None or any(key == doubt for _, doubt in self._doubts.values())
-        if self._clock() - read_at < (DOUBTED_SECONDS if doubted else KEPT_SECONDS):
-            return value
-        return await self._read_now(key)
+        # One that is missing and not missed, since there is a default URL, is no reason to ask all the time.
+        doubted = any(key == doubt for _, doubt in self._doubts.values())
+        return value if self._clock() - read_at < (DOUBTED_SECONDS if doubted else KEPT_SECONDS) else None
 
     def doubt(self, uid: str, queue: QueueKey, key: SecretKey) -> None:
         """Say that the Queue with ``uid`` cannot work with what the Secret holds now."""

@@ -114,6 +114,21 @@ class Connections:
             await self._close_unused()
         return found
 
+    def again(self, uid: str) -> Connected | None:
+        """Return the connection that the Queue with ``uid`` works with, if it is the one that its spec leads to.
+
+        None: `connect` has to find out, since the server does not answer, or the Secret is another one or has to be
+        read. The spec must be the one of the last `connect`.
+        """
+        source = self._used.get(uid)
+        if source is None or self._wanted.get(uid) != source.url or not self._pools[source.url].proven:
+            return None
+        if (key := self.secrets.used_by(uid)) is not None:
+            value = self.secrets.known(key)
+            if value is None or value.url != (source.url if source.secret is not None else None):
+                return None
+        return self._connected(source)
+
     def failed(self, store: Store, problem: ConnectionProblem) -> None:
         """Say that a call on ``store`` failed: nobody calls it until one has tried again after a pause."""
         for pool in self._pools.values():

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Hashable, Mapping
+from dataclasses import replace
 
 from headrace.errors import HeadraceError, TopologyUnreadable
 from headrace.leadership.overview import Leader, read_leader
 from headrace.stores.base import Counts, Store
 from headrace.topology import PartitionRef, Topology
 from headrace_operator.kubernetes.client import ApiError, Kube, queues
-from headrace_operator.observed import Backend, ConnectionProblem, HeldJob, QueueObject, QueueVersionObject
+from headrace_operator.observed import Backend, ConnectionProblem, HeldJob, QueueObject, QueueVersionObject, Spot
 from headrace_operator.planning.stuck import stuck
 from headrace_operator.planning.versions import ENDED
 from headrace_operator.reasons import Finding, Reason
@@ -56,18 +57,31 @@ class RedisView:
             return found, None
         return backend, connected.store
 
-    async def glance(self, queue: QueueObject) -> Hashable:
-        """Return the first part of the fingerprint that `read` would lead to; None if there is anything to be said."""
-        if queue.spec is None:
-            return None
-        connected = await self._connections.connect(queue.namespace, queue.uid, queue.spec)
-        if isinstance(connected, ConnectionProblem) or connected.instead_of is not None:
+    async def glance(self, spot: Spot) -> Hashable:
+        """Return the first part of the fingerprint that `read` would lead to; None if there may be more to say."""
+        connected = self._connections.again(spot.uid)
+        if connected is None:
             return None
         try:
             async with asyncio.timeout(REDIS_SECONDS):
-                return _at_a_glance(connected.store, *await _first(connected.store, queue))
+                return _at_a_glance(connected.store, *await _first(connected.store, spot.queue))
         except (TimeoutError, HeadraceError):
             return None  # reading it will say why
+
+    async def look(self, spot: Spot) -> tuple[Hashable, Hashable] | None:
+        """Return the fingerprint that `read` would lead to, both parts; None if there may be more to say."""
+        connected = self._connections.again(spot.uid)
+        if connected is None:
+            return None
+        try:
+            async with asyncio.timeout(REDIS_SECONDS):
+                marker, topology = await _first(connected.store, spot.queue)
+                if topology is not None and topology.owner.get("uid") != spot.uid:
+                    return None  # whether that one exists, only the API server can tell
+                backend = await self._facts(connected, spot.queue, marker, topology, spot.partitions)
+        except (TimeoutError, HeadraceError):
+            return None
+        return fingerprint_of(backend, connected.store)
 
     async def _read(
         self,
@@ -76,31 +90,40 @@ class RedisView:
         versions: tuple[QueueVersionObject, ...],
         owner: Mapping[str, str],
     ) -> Backend:
-        marker, topology = await _first(connected.store, queue)
+        marker, topology = await _first(connected.store, queue.queue_name)
+        wanted = partitions_worth_counting(queue, versions, topology)
+        backend = await self._facts(connected, queue.queue_name, marker, topology, wanted)
+        if topology is not None and dict(topology.owner) != dict(owner):
+            return replace(backend, owner_alive=await self._alive(topology.owner, owner))
+        return backend
+
+    async def _facts(
+        self,
+        connected: Connected,
+        queue: str,
+        marker: str | None,
+        topology: Topology | None,
+        partitions: Mapping[int, int],
+    ) -> Backend:
         # In one round trip, since that is most of what a look costs.
         counts, leader = await asyncio.gather(
-            _counts(connected.store, queue, _worth_counting(queue, versions, topology)),
-            _leader(connected.store, queue, topology),
+            _counts(connected.store, queue, partitions), _leader(connected.store, queue, topology)
         )
         parked, held = await asyncio.gather(
             _parked(connected.store, queue, counts), _held(connected.store, topology, counts)
         )
-        alive = None
-        if topology is not None and dict(topology.owner) != dict(owner):
-            alive = await self._alive(topology.owner, owner)
         return Backend(
             connected.endpoint,
             marker,
             topology,
             counts,
             parked,
-            alive,
-            connected.secret,
-            connected.url,
-            connected.instead_of,
-            await self._connections.unsafe(connected.store),
-            leader,
-            held,
+            secret=connected.secret,
+            url=connected.url,
+            instead_of=connected.instead_of,
+            unsafe=await self._connections.unsafe(connected.store),
+            leader=leader,
+            held=held,
         )
 
     async def _alive(self, theirs: Mapping[str, str], ours: Mapping[str, str]) -> bool | None:
@@ -140,7 +163,7 @@ def _digest(*values: object) -> bytes:
     return hashlib.blake2b(repr(values).encode(), digest_size=16).digest()
 
 
-def _worth_counting(
+def partitions_worth_counting(
     queue: QueueObject, versions: tuple[QueueVersionObject, ...], topology: Topology | None
 ) -> dict[int, int]:
     """Return versions with their partitions: those of the topology, those that should be in it, and those to come."""
@@ -161,21 +184,19 @@ def _worth_counting(
     return wanted
 
 
-async def _first(store: Store, queue: QueueObject) -> tuple[str | None, Topology | None]:
+async def _first(store: Store, queue: str) -> tuple[str | None, Topology | None]:
     """Return mark and topology, in one round trip."""
-    marker, topology = await asyncio.gather(store.read_marker(), store.read_topology(queue.queue_name))
+    marker, topology = await asyncio.gather(store.read_marker(), store.read_topology(queue))
     return marker, topology
 
 
-async def _leader(store: Store, queue: QueueObject, topology: Topology | None) -> Leader | None:
-    return None if topology is None else await read_leader(store, queue.queue_name)
+async def _leader(store: Store, queue: str, topology: Topology | None) -> Leader | None:
+    return None if topology is None else await read_leader(store, queue)
 
 
-async def _counts(store: Store, queue: QueueObject, wanted: Mapping[int, int]) -> dict[int, dict[int, Counts]]:
+async def _counts(store: Store, queue: str, wanted: Mapping[int, int]) -> dict[int, dict[int, Counts]]:
     refs = [
-        PartitionRef(queue.queue_name, version, number)
-        for version, partitions in wanted.items()
-        for number in range(partitions)
+        PartitionRef(queue, version, number) for version, partitions in wanted.items() for number in range(partitions)
     ]
     counts: dict[int, dict[int, Counts]] = {}
     if refs:
@@ -184,11 +205,9 @@ async def _counts(store: Store, queue: QueueObject, wanted: Mapping[int, int]) -
     return counts
 
 
-async def _parked(
-    store: Store, queue: QueueObject, counts: Mapping[int, Mapping[int, Counts]]
-) -> dict[int, dict[str, int]]:
+async def _parked(store: Store, queue: str, counts: Mapping[int, Mapping[int, Counts]]) -> dict[int, dict[str, int]]:
     refs = [
-        PartitionRef(queue.queue_name, version, number)
+        PartitionRef(queue, version, number)
         for version, partitions in sorted(counts.items())
         for number, count in partitions.items()
         if count.parked

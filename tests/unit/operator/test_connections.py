@@ -103,6 +103,49 @@ async def test_O10_O39_a_changed_secret_is_used_although_the_old_one_still_works
     assert scene.server.open == ["redis://d"]
 
 
+async def test_what_a_queue_works_with_is_known_without_its_spec_until_something_may_have_changed(scene: Scene) -> None:
+    assert scene.connections.again("u1") is None
+    scene.secret("redis://a")
+    first, second = await scene.connect("u1"), await scene.connect("u2")
+    assert scene.connections.again("u1") == first
+    # The Secret is another one, which has been noticed for the sake of another Queue.
+    scene.secret("redis://b")
+    assert scene.connections.again("u1") is None, "it has to be read"
+    assert await scene.works("u2") == "redis://b"
+    assert scene.connections.again("u1") is None
+    assert scene.connections.again("u2") != second
+    moved = await scene.connect("u1")
+    assert scene.connections.again("u1") == moved
+    # The server does not answer, or the next URL is not right.
+    assert isinstance(moved, Connected)
+    scene.connections.failed(moved.store, problem(StoreUnavailable("gone")))
+    assert scene.connections.again("u1") is None
+    assert await scene.connect("u3", connection={"url": "redis://c"}) == scene.connections.again("u3")
+    await scene.connections.release("u3")
+    assert scene.connections.again("u3") is None
+
+
+async def test_queues_that_live_at_the_default_url_do_not_ask_for_their_secret_all_the_time() -> None:
+    reads: list[str] = []
+
+    class Api(ApiInMemory):
+        async def find(self, path: str) -> Any:
+            reads.append(path)
+            return await super().find(path)
+
+    server, now = Server(), 1000.0
+    connections = Connections(cast(Kube, Api()), default_url="redis://all", clock=lambda: now, open_url=server.store)
+    given = queue(connection=None).spec
+    assert given is not None
+    for _ in range(10):
+        found = await connections.connect("ns", "u1", given)
+        assert found == connections.again("u1")
+        now += 4.0
+    assert reads == [PATH]
+    now += 60.0
+    assert connections.again("u1") is None
+
+
 async def test_a_connection_that_works_is_kept_while_the_next_one_does_not(scene: Scene) -> None:
     scene.secret("redis://a")
     await scene.works()

@@ -14,7 +14,7 @@ from headrace.settings import QueueSettings
 from headrace_operator.api.names import QueueKey
 from headrace_operator.kubernetes.autoscalers import Autoscalers
 from headrace_operator.kubernetes.client import Kube, collection, queues
-from headrace_operator.kubernetes.recent import Recent
+from headrace_operator.kubernetes.recent import Packed, Recent
 from headrace_operator.memory import Memory, Quiet
 from headrace_operator.observe import UNCHANGED, Observer
 from headrace_operator.observed import QueueObject
@@ -53,11 +53,22 @@ class Told(Recent):
         self.keep_queue(self._world.api.objects[PATH])
         return super().queue(key)
 
+    def queue_at(self, key: QueueKey) -> Any:
+        self.keep_queue(self._world.api.objects[PATH])
+        return super().queue_at(key)
+
+    def version_numbers(self, key: QueueKey) -> Any:
+        self._hear_of_versions(key)
+        return super().version_numbers(key)
+
     def versions(self, key: QueueKey) -> Any:
+        self._hear_of_versions(key)
+        return super().versions(key)
+
+    def _hear_of_versions(self, key: QueueKey) -> None:
         prefix = f"{queues('ns').rpartition('/')[0]}/queueversions/"
         found = [body for path, body in self._world.api.objects.items() if path.startswith(prefix)]
         self.keep_versions(key, found)
-        return super().versions(key)
 
 
 class Watched:
@@ -188,6 +199,14 @@ async def test_what_is_beside_the_workers_is_read_once_for_each_leader_who_does_
         assert await reads(3) == 1
     finally:
         await connections.close()
+
+
+async def test_looks_at_a_quiet_queue_read_no_object(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed: list[str] = []
+    monkeypatch.setattr(Packed, "unpacked", lambda packed: parsed.append("read"))
+    looks = [await watched.look() for _ in range(4)]
+    assert looks.count(["read_topology", "counts"]) == 2
+    assert parsed == []
 
 
 async def test_every_other_look_at_a_quiet_queue_is_a_glance(watched: Watched) -> None:
