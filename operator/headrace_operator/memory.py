@@ -6,7 +6,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from headrace_operator.api.queue_status import Leader
+from headrace_operator.api.queue_status import Drift, Leader
 from headrace_operator.observed import Spot
 from headrace_operator.reasons import Finding
 from headrace_operator.steps import Step
@@ -38,7 +38,7 @@ class QueueMemory:
     when what is made beside the workers is looked at first. ``fallen_back``: epoch of the leader by another lock than
     the Lease when that was looked at last. ``quiet``: what was seen when there was nothing to do and nothing to tell.
     ``told_version``: resourceVersion of a Queue whose status needed no write. ``leader``: who was told last to lead the
-    workers, at the clock ``leader_told_at``.
+    workers, at the clock ``leader_told_at``. ``drift``: what was put right last.
     """
 
     settled_epoch: int | None = None
@@ -52,6 +52,7 @@ class QueueMemory:
     leader: Leader | None = None
     leader_told_at: float = float("-inf")
     refused: tuple[Step, Finding, float] | None = None
+    drift: Drift | None = None
 
 
 class Memory:

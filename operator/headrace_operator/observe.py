@@ -119,6 +119,7 @@ class Observer:
             namespace_ends=deleted and await self._namespace_ends(key.namespace),
             leaving=await self._pods(queue, selector_text(queue)) if deleted else (),
             scaling=self._scaling(key),
+            drift=memory.drift,
         )
         return seen, store
 

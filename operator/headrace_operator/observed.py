@@ -14,7 +14,7 @@ from headrace.stores.base import Counts
 from headrace.topology import Topology
 from headrace_operator.api.names import GROUP, MANAGED_BY_LABEL, OPERATOR, OWNER_UID, QUEUE_KIND, QUEUE_LABEL
 from headrace_operator.api.queue_spec import QueueSpec
-from headrace_operator.api.queue_status import QueueStatus
+from headrace_operator.api.queue_status import Drift, QueueStatus
 from headrace_operator.api.queue_version import QueueVersionSpec, QueueVersionStatus
 from headrace_operator.reasons import Finding
 from headrace_operator.scaling.report import ScalingReport
@@ -212,7 +212,8 @@ class Observed:
     kind (None: not looked at this time). ``fingerprint``: of objects, of Redis at a glance, and of the rest; equal for
     two passes that have seen the same, the time apart (None: cannot be told); and where the next ones look.
     ``namespace_ends``: the namespace is being deleted, and ``leaving``: the worker Pods that are there; both are looked
-    up only while the Queue is being deleted. ``scaling``: what is told of the scaling by load.
+    up only while the Queue is being deleted. ``scaling``: what is told of the scaling by load. ``drift``: what was put
+    right last since this process began.
     """
 
     queue: QueueObject
@@ -229,6 +230,7 @@ class Observed:
     namespace_ends: bool = False
     leaving: tuple[Object, ...] = ()
     scaling: ScalingReport = field(default_factory=ScalingReport)
+    drift: Drift | None = None
 
     @property
     def is_ours(self) -> bool:

@@ -18,6 +18,7 @@ class Reason(StrEnum):
     SCALED_TO_ZERO = "ScaledToZero"
     NOT_DRAINING = "NotDraining"
     NO_DATA_LOSS = "NoDataLoss"
+    NO_CONFLICT = "NoConflict"
     SAFE = "Safe"
     ACKNOWLEDGED = "Acknowledged"
     NOT_PAUSED = "NotPaused"
@@ -95,6 +96,13 @@ class Reason(StrEnum):
 
 ACTIONABLE = tuple(list(Reason)[list(Reason).index(Reason.INVALID_SPEC) : list(Reason).index(Reason.PROMOTED)])
 """Reasons that have a page ``docs/runbooks/<reason>.md``."""
+
+
+CONFLICTS = (
+    *(Reason.OWNED_BY_ANOTHER, Reason.BACKEND_CHANGED, Reason.TOPOLOGY_CONFLICT, Reason.QUEUE_VERSION_CONFLICT),
+    *(Reason.WORKERS_CONFLICT, Reason.SCALE_TARGET_TAKEN, Reason.CONFLICTING_AUTOSCALER, Reason.CONFLICTING_WRITER),
+)
+"""Reasons that say that somebody else claims, or writes, what a Queue takes for its own."""
 
 
 class Finding(NamedTuple):

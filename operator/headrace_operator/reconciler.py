@@ -6,11 +6,12 @@ import logging
 import random
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from headrace.errors import HeadraceError
 from headrace.stores.base import Store
 from headrace_operator.api.names import OPERATOR, QueueKey
+from headrace_operator.api.queue_status import Drift
 from headrace_operator.apply import Applier, Outdated, Refused
 from headrace_operator.kubernetes.client import ApiError, Kube, queues
 from headrace_operator.kubernetes.events import Recorder
@@ -27,7 +28,7 @@ from headrace_operator.reasons import ACTIONABLE, Event, Finding, Reason, normal
 from headrace_operator.redis.connection import Connections, is_of_connection, problem
 from headrace_operator.scaling.target import Target, target_of
 from headrace_operator.status import build_status, patch, to_write
-from headrace_operator.steps import Step
+from headrace_operator.steps import ApplyObject, Step
 
 MAX_ROUNDS = 40
 """Plans that one pass may run; the longest way known takes about twenty."""
@@ -123,6 +124,8 @@ class Reconciler:
                     await self._applier.run(step, seen.queue, store)
                     log.info("%s: done: %s", key, _told(step), extra={"queue": str(key)})
                     self._metrics.stepped(type(step).__name__, drift=step.drift)
+                    if step.drift:
+                        self._memory.of(seen.queue.uid).drift = _drift(step, seen.now)
                     if step.event is not None:
                         self._recorder.tell(seen.queue, step.event)
                     await self._after_step(step)
@@ -253,6 +256,17 @@ def _events(decision: Plan, failure: Finding | None) -> Iterator[Event]:
             yield normal(finding.reason, finding.message)
         elif finding.reason in ACTIONABLE:
             yield warning(finding.reason, finding.message)
+
+
+def _drift(step: Step, now: datetime) -> Drift:
+    """Return what the status tells of a step that put right what somebody else had changed."""
+    if step.event is not None:
+        what = step.event.message
+    elif isinstance(step, ApplyObject):
+        what = f"{step.kind} {step.body['metadata']['name']} was edited by somebody else; it is applied again"
+    else:
+        what = _told(step)
+    return Drift(at=now.replace(microsecond=0), what=what[:1024])
 
 
 def _told(step: Step) -> str:

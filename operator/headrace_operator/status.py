@@ -18,13 +18,14 @@ from headrace_operator.api.queue_status import (
     VersionStatus,
 )
 from headrace_operator.observed import Backend, Observed
+from headrace_operator.phase import phase_of
 from headrace_operator.planning import Plan
 from headrace_operator.planning.leader import CONDITION as LEADER_ELECTED
 from headrace_operator.planning.leader import leader_of
 from headrace_operator.planning.stop import stopped
 from headrace_operator.planning.versions import ENDED
 from headrace_operator.planning.worker_health import CONDITION
-from headrace_operator.reasons import Finding, Reason
+from headrace_operator.reasons import CONFLICTS, Finding, Reason
 from headrace_operator.workers.render import selector_of, selector_text
 
 MOVED = 0.2
@@ -61,7 +62,10 @@ def build_status(observed: Observed, plan: Plan, failure: Finding | None = None)
     update["conditions"] = [
         _dated(old, new, queue.generation, observed.now) for new in _conditions(observed, plan, failure, loss_epoch)
     ]
-    return old.model_copy(update=update)
+    if observed.drift is not None:
+        update["drift"] = observed.drift
+    status = old.model_copy(update=update)
+    return status.model_copy(update={"phase": phase_of(status, deleting=queue.deleted_at is not None)})
 
 
 def to_write(old: QueueStatus, new: QueueStatus, *, measured_due: bool) -> bool:
@@ -144,6 +148,7 @@ def _conditions(observed: Observed, plan: Plan, failure: Finding | None, loss_ep
     yield _condition("Stalled", stalled, Finding(Reason.SETTLED, "nothing is in the way"), bad="True")
     if observed.queue.spec is None:
         return
+    yield _conflict(plan, failure)
     yield from _redis_conditions(observed, plan)
     if health is not None:
         trouble = plan.workers or failure
@@ -172,6 +177,15 @@ def _conditions(observed: Observed, plan: Plan, failure: Finding | None, loss_ep
                 f"missing, then annotate the Queue with {ACK_DATA_LOSS}={loss_epoch}",
             ),
         )
+
+
+def _conflict(plan: Plan, failure: Finding | None) -> Draft:
+    """Say whether somebody else claims, or writes, what is this Queue's."""
+    found = (plan.stalled, plan.topology, plan.connection, plan.doubt, plan.workers, failure, plan.unscaled)
+    claimed = next((finding for finding in found if finding is not None and finding.reason in CONFLICTS), None)
+    if claimed is None and plan.connection is not None:
+        return ("Conflict", "Unknown", Finding(Reason.CONNECTION_NOT_READY, "the Redis of the queue cannot be read"))
+    return _condition("Conflict", claimed, Finding(Reason.NO_CONFLICT, "nobody else claims what is its"), bad="True")
 
 
 def _redis_conditions(observed: Observed, plan: Plan) -> Iterator[Draft]:

@@ -11,6 +11,7 @@ from pydantic.config import JsonDict
 from headrace_operator.api.base import StatusModel, list_map
 
 Phase = Literal["Pending", "Provisioned", "Active", "Draining", "Drained", "Completed", "Superseded", "Failed"]
+QueuePhase = Literal["Pending", "Progressing", "Active", "Draining", "Paused", "Degraded", "Stalled", "Deleting"]
 ConditionStatus = Literal["True", "False", "Unknown"]
 INT64: JsonDict = {"format": "int64"}
 
@@ -74,15 +75,28 @@ class Leader(StatusModel):
     )
 
 
+class Drift(StatusModel):
+    """What somebody else changed, and the operator put right last."""
+
+    at: datetime = Field(description="When it was put right.")
+    what: Annotated[str, StringConstraints(max_length=1024)] = Field(description="What was put right, in a sentence.")
+
+
 class QueueStatus(StatusModel):
     """What the operator found and did."""
 
     observed_generation: int | None = Field(
         None, description="metadata.generation of the spec that this status is about.", json_schema_extra=INT64
     )
+    phase: QueuePhase | None = Field(
+        None,
+        description="The conditions in one word, for people: Pending (never active yet), Progressing, Active, Draining "
+        "(active, and older versions are there), Paused, Degraded (active, and not Ready), Stalled (somebody must act) "
+        "or Deleting. Programs go by the conditions.",
+    )
     conditions: Annotated[list[Condition], Field(max_length=32)] = Field(
         default=[],
-        description="Ready, Reconciling, Stalled, ConnectionReady, UnsafeRedis, TopologyApplied, Paused, "
+        description="Ready, Reconciling, Stalled, Conflict, ConnectionReady, UnsafeRedis, TopologyApplied, Paused, "
         "WorkersAvailable, ScalingActive, ScalingLimited, LeaderElected, Draining, DataLoss.",
         json_schema_extra=list_map("type"),
     )
@@ -113,6 +127,11 @@ class QueueStatus(StatusModel):
         description="topologyEpoch of the last rebuild after Redis lost the queue. The value for the annotation "
         "headrace.dev/ack-data-loss.",
         json_schema_extra=INT64,
+    )
+
+    drift: Drift | None = Field(
+        None,
+        description="What others changed of the queue in Redis or of its workers' objects, as it was put right last.",
     )
 
     def condition(self, kind: str) -> Condition | None:

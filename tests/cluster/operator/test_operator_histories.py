@@ -118,6 +118,7 @@ def test_E11_a_queue_of_another_cluster_is_left_alone_until_told_to_take_over(
     jobs.put(redis.url, name, ["theirs"])
     queues.apply("mail", deletionPolicy="Delete")
     refused = queues.wait("mail", "Stalled", "True", "OwnedByAnother")
+    assert queues.condition("mail", "Conflict")["status"] == "True"
     assert "headrace.dev/take-over=u-1" in refused["message"]
     queues.annotate("mail", take_over="u-2")
     queues.patch("mail", leaseSeconds=77)

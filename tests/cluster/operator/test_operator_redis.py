@@ -78,6 +78,9 @@ def test_O1_a_topology_edited_by_hand_is_repaired(queues: Queues, redis: RedisSe
     queues.wait_events("mail", "TopologyDrifted")
     assert jobs.on_store(redis.url, lambda store: jobs.work_off(store, name, 1)) == 1
     queues.wait("mail", "Draining", "False")
+    status = queues.status("mail")
+    assert status["drift"]["what"].startswith("the topology was changed by somebody else: ")
+    assert status["phase"] == "Active"
 
 
 def test_O2_an_emptied_redis_is_told_and_rebuilt_above_the_last_epoch(queues: Queues, own_redis: RedisServer) -> None:

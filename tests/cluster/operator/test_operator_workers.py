@@ -101,6 +101,8 @@ def test_a_deployment_edited_by_hand_is_put_right(queues: Queues) -> None:
     queues.wait("mail")
     queues.cluster.kubectl("set", "image", "deployment/mail-workers", "worker=other", "--namespace", queues.namespace)
     queues.cluster.wait_for(lambda: container(queues.deployment("mail"))["image"] == "idle", what="image put right")
+    told = "Deployment mail-workers was edited by somebody else; it is applied again"
+    queues.cluster.wait_for(lambda: queues.status("mail")["drift"]["what"] == told, what="what was put right is told")
     queues.cluster.kubectl("scale", "deployment/mail-workers", "--replicas=4", "--namespace", queues.namespace)
     queues.cluster.wait_for(lambda: queues.deployment("mail")["spec"]["replicas"] == 1, what="replicas put right")
     queues.cluster.delete(APPS, "Deployment", "mail-workers", queues.namespace)

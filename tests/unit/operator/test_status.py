@@ -6,13 +6,17 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 from headrace_operator.api.names import ACK_DATA_LOSS
 from headrace_operator.api.queue_status import Depth, QueueStatus
 from headrace_operator.observed import ConnectionProblem, Observed
+from headrace_operator.phase import phase_of
 from headrace_operator.planning import plan
 from headrace_operator.reasons import Finding, Reason
 from headrace_operator.status import build_status, patch, to_write
 from tests.unit.operator.scene import NOW, backend, counts, filled, known, observed, queue, queue_version, topology
+from tests.unit.operator.test_convergence import World
 
 V1 = topology({1: (4, "active")})
 V2 = topology({1: (4, "draining"), 2: (8, "active")})
@@ -36,6 +40,7 @@ def test_a_queue_that_is_well_says_so() -> None:
         "Ready": ("True", "Ready"),
         "Reconciling": ("False", "Settled"),
         "Stalled": ("False", "Settled"),
+        "Conflict": ("False", "NoConflict"),
         "ConnectionReady": ("True", "Connected"),
         "UnsafeRedis": ("False", "Safe"),
         "TopologyApplied": ("True", "Applied"),
@@ -47,6 +52,7 @@ def test_a_queue_that_is_well_says_so() -> None:
     assert (status.observed_generation, status.active_version, status.active_partitions) == (7, 1, 4)
     assert (status.topology_epoch, status.target_version) == (5, 1)
     assert status.backend is not None
+    assert (status.phase, status.drift) == ("Active", None)
 
 
 def test_it_is_ready_while_an_older_version_drains() -> None:
@@ -161,3 +167,66 @@ def test_a_patch_holds_what_changed_and_removes_what_is_gone() -> None:
         "replicas": None,
     }
     assert patch(after, after) == {}
+
+
+UNREACHABLE = ConnectionProblem(Finding(Reason.UNREACHABLE, "redis redis:6379/0 does not answer"))
+HELD = backend(replace(V1, settings=queue(paused=True).spec.settings()))  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("seen", "phase"),
+    [
+        pytest.param(observed(queue(), backend()), "Pending", id="new"),
+        pytest.param(replace(well(), backend=UNREACHABLE), "Pending", id="new-without-redis"),
+        pytest.param(well(), "Active", id="well"),
+        pytest.param(observed(queue(paused=True), HELD, queue_version(1)), "Paused", id="paused"),
+        pytest.param(
+            observed(queue(2, 8), backend(V2), queue_version(1, phase="Draining"), queue_version(2, 8)),
+            "Progressing",
+            id="steps-left",
+        ),
+        pytest.param(
+            observed(
+                queue(2, 8),
+                backend(V2, counts=filled(V2, v1=counts("draining", ready=1))),
+                queue_version(1, phase="Draining"),
+                queue_version(2, 8),
+            ),
+            "Draining",
+            id="older-versions",
+        ),
+        pytest.param(replace(well(status=known()), backend=UNREACHABLE), "Degraded", id="redis-away"),
+        pytest.param(observed(queue(partitions=8), backend(V1), queue_version(1)), "Stalled", id="contradiction"),
+    ],
+)
+def test_the_phase_is_what_the_conditions_come_down_to(seen: Observed, phase: str) -> None:
+    assert status_of(seen).phase == phase
+
+
+def test_a_queue_that_goes_says_so_first_of_all() -> None:
+    status = status_of(observed(queue(partitions=8), backend(V1), queue_version(1)))
+    assert phase_of(status, deleting=True) == "Deleting"
+    assert phase_of(QueueStatus(), deleting=False) == "Pending"
+
+
+def test_whoever_claims_what_is_the_queues_is_a_conflict_whatever_else_is_wrong() -> None:
+    stranger = replace(V1, owner={"cluster": "c", "namespace": "other", "name": "mail", "uid": "theirs"})
+    taken = status_of(observed(queue(), backend(stranger, owner_alive=True), queue_version(1)))
+    assert states(taken)["Conflict"] == ("True", "OwnedByAnother")
+    assert taken.phase == "Stalled" or taken.active_version is None
+    lost = status_of(replace(well(status=known()), backend=UNREACHABLE))
+    assert states(lost)["Conflict"] == ("Unknown", "ConnectionNotReady")
+
+
+async def test_what_was_put_right_last_is_told_and_stays_told() -> None:
+    world = World()
+    await world.create()
+    await world.rest()
+    assert "drift" not in world.queue["status"]
+    world.lose_topology()
+    await world.rest()
+    told = world.queue["status"]["drift"]
+    assert told["what"].startswith("the topology was changed by somebody else: ")
+    assert world.queue["status"]["phase"] == "Active"
+    await world.rest()  # by operators that know nothing of it
+    assert world.queue["status"]["drift"] == told
