@@ -120,6 +120,17 @@ def test_helm_lets_workers_be_scraped_where_their_queues_are_watched(cluster: Lo
     assert workers()["podMetricsEndpoints"] == [{"port": "health", "path": "/metrics", "interval": "30s"}]
 
 
+def test_helm_mounts_what_a_redis_url_names(cluster: LocalCluster) -> None:
+    found = objects_of(
+        cluster,
+        *("extraVolumes[0].name=authority", "extraVolumes[0].configMap.name=authority"),
+        *("extraVolumeMounts[0].name=authority", "extraVolumeMounts[0].mountPath=/etc/authority"),
+    )
+    (pod,) = (body["spec"]["template"]["spec"] for body in found if body["kind"] == "Deployment")
+    assert [volume["name"] for volume in pod["volumes"]] == ["tmp", "authority"]
+    assert pod["containers"][0]["volumeMounts"][1] == {"name": "authority", "mountPath": "/etc/authority"}
+
+
 def test_helm_gives_no_right_outside_of_the_watched_namespaces(cluster: LocalCluster, installed: str) -> None:
     account = f"system:serviceaccount:{HELM_NAMESPACE}:headrace"
 

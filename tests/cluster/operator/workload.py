@@ -41,6 +41,11 @@ async def count(ctx: Context, payload: object) -> None:
     await connection().hincrby(f"runs:{ctx.job.queue}", f"{ctx.job.id}@v{ctx.job.version}", 1)
 
 
+@app.handler("nothing")
+async def nothing(ctx: Context, payload: object) -> None:
+    """Leaves no trace: for a Redis that lets only the queue's keys be written."""
+
+
 @app.handler("gated")
 async def gated(ctx: Context, payload: object) -> None:
     """Runs until the test opens the gate of the queue."""
