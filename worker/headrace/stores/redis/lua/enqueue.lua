@@ -17,9 +17,8 @@ local META, R0, R1, R2, SCHEDULED, JOBS, MOVING, SEEN = unpack(KEYS, 1, 8)
 local HOT, DUE, WAKES = KEYS[9], KEYS[10], KEYS[11]
 local LABEL, NONCE = ARGV[1], ARGV[3]
 --@include clock
---@include hints
---@include wake
 --@include incarnation
+--@include tables
 
 local meta = redis.call('HMGET', META, 's', 'n', 't', 'enq', 'succ', 'shut', 'len', 'rdy', 'asleep', 'i')
 local age = compared(meta[10], ARGV[6])
@@ -27,7 +26,7 @@ if not meta[1] or (meta[1] ~= 'A' and age < 0) then return {'moved', 'absent', '
 if meta[1] ~= 'A' then return {'moved', meta[1], meta[5] or ''} end
 if meta[2] ~= ARGV[2] or age ~= 0 then return {'moved', 'resized', ''} end
 if redis.call('ZSCORE', SEEN, NONCE) then
-  redis.call('PEXPIRE', SEEN, 10000) -- a write, also when memory is full: a wait for replicas is for the first try, too
+  redis.call('PEXPIRE', SEEN, '10000') -- a write, also when memory is full: a wait for replicas is for the first try, too
   -- Perhaps nobody got the reply that asked for hints and said whether it was asleep. A hint too many costs one claim, which
   -- also finds out when the next job is due. In the standalone form the first try has done all of it.
   return {'ok', {}, 1, -1, 1}
@@ -42,60 +41,73 @@ if once and tonumber(redis.call('HGET', META, once) or 0) >= tonumber(ARGV[8]) t
 end
 if #batch > 1500 then return redis.error_reply('HEADRACE at most 500 jobs in one enqueue call') end
 local now = server_now(meta[3])
+local NOW = string.format('%d', now)
 local ids = {}
-for i = 1, #batch, 3 do ids[#ids + 1] = string.sub(batch[i], 2) end
+for n = 1, #batch / 3 do ids[n] = string.sub(batch[n * 3 - 2], 2) end
 if #ids == 0 then return {'ok', {}, 0, -1, 0} end
 local live = redis.call('HMGET', JOBS, unpack(ids))
 local moving = redis.call('EXISTS', MOVING) == 1 and redis.call('HMGET', MOVING, unpack(ids)) or {}
 
 local existing, records, waiting, fresh = {}, {}, {}, {}
-local lanes = {['0'] = {}, ['1'] = {}, ['2'] = {}}
-local earliest = -1
+local lanes = {{}, {}, {}}
+local added, delayed, earliest = 0, 0, -1
+local at_once = struct.pack('>I8I8', now, now)
 for n, id in ipairs(ids) do
   if live[n] or moving[n] or fresh[id] then
     existing[#existing + 1] = n - 1
   else
     fresh[id] = true
-    local key, at = batch[n * 3 - 2], batch[n * 3 - 1]
-    if at == 0 then at = now elseif at < 0 then at = now - at end
-    records[#records + 1] = id
-    records[#records + 1] = struct.pack('>I8I8', now, at) .. batch[n * 3]
+    local key, at, times = batch[n * 3 - 2], batch[n * 3 - 1], at_once
+    if at ~= 0 then
+      if at < 0 then at = now - at end
+      times = struct.pack('>I8I8', now, at)
+    end
+    records[added * 2 + 1], records[added * 2 + 2] = id, times .. batch[n * 3]
+    added = added + 1
     if at <= now then
-      local lane = lanes[string.sub(key, 1, 1)]
+      local lane = lanes[string.byte(key) - 47]
       lane[#lane + 1] = id
     else
-      waiting[#waiting + 1] = at
-      waiting[#waiting + 1] = key
+      waiting[delayed * 2 + 1], waiting[delayed * 2 + 2] = string.format('%d', at), key
+      delayed = delayed + 1
       if earliest < 0 or at < earliest then earliest = at end
     end
   end
 end
 
-if meta[6] == '1' and #records > 0 then return {'held'} end
-if meta[7] and meta[7] ~= '' and #records > 0 then
+if meta[6] == '1' and added > 0 then return {'held'} end
+if meta[7] and meta[7] ~= '' and added > 0 then
   local length = redis.call('HLEN', JOBS)
-  if length + #records / 2 > tonumber(meta[7]) then return {'full', length, tonumber(meta[7])} end
+  if length + added > tonumber(meta[7]) then return {'full', length, tonumber(meta[7])} end
 end
 local woke, roused = 0, 0
-if #records > 0 then
-  redis.call('HSET', JOBS, unpack(records))
-  for lane, list in pairs({['0'] = R0, ['1'] = R1, ['2'] = R2}) do
-    local pushed = lanes[lane]
+if added > 0 then
+  if added >= 8 and #records[2] <= 64 and (now % 16 == 0 or redis.call('EXISTS', JOBS) == 0) then
+    redis.call('HSET', JOBS, LARGE, '', unpack(records))
+    redis.call('HDEL', JOBS, LARGE)
+  else
+    redis.call('HSET', JOBS, unpack(records))
+  end
+  for n, list in ipairs({R0, R1, R2}) do
+    local pushed = lanes[n]
     if #pushed > 0 and redis.call('RPUSH', list, unpack(pushed)) == #pushed then woke = 1 end
   end
-  if #waiting > 0 then redis.call('ZADD', SCHEDULED, unpack(waiting)) end
+  if delayed > 0 then redis.call('ZADD', SCHEDULED, unpack(waiting)) end
 end
-redis.call('ZADD', SEEN, now, NONCE)
-local old = redis.call('ZRANGEBYSCORE', SEEN, '-inf', now - 10000, 'LIMIT', 0, 32)
+redis.call('ZADD', SEEN, NOW, NONCE)
+local old = redis.call('ZRANGEBYSCORE', SEEN, '-inf', string.format('%d', now - 10000), 'LIMIT', '0', '32')
 if #old > 0 then redis.call('ZREM', SEEN, unpack(old)) end
-redis.call('PEXPIRE', SEEN, 10000) -- where producers have gone silent nobody trims
-local fresh_jobs = #records / 2
-local arrived = tonumber(meta[8] or 0) + fresh_jobs - #waiting / 2
-redis.call('HSET', META, 't', now, 'enq', tonumber(meta[4] or 0) + fresh_jobs, 'rdy', arrived)
+redis.call('PEXPIRE', SEEN, '10000') -- where producers have gone silent nobody trims
+redis.call('HSET', META, 't', NOW, 'enq', string.format('%d', (meta[4] or 0) + added),
+  'rdy', string.format('%d', (meta[8] or 0) + added - delayed))
 if once then redis.call('HSET', META, once, ARGV[8]) end
-if woke == 1 then hint_ready(now) end
-if earliest > 0 then hint_due(earliest) end
-if meta[9] and #records > 0 then
+if woke == 1 or earliest > 0 then
+--@include hints
+  if woke == 1 then hint_ready(now) end
+  if earliest > 0 then hint_due(earliest) end
+end
+if meta[9] and added > 0 then
+--@include wake
   redis.call('HDEL', META, 'asleep')
   wake(ARGV[5])
   roused = 1

@@ -16,6 +16,7 @@ local META, R0, R1, R2, SUSPECTS, ALONE = unpack(KEYS, 1, 6)
 local HOT, DUE = KEYS[7], KEYS[8]
 local LABEL = ARGV[5]
 --@include clock
+--@include tables
 --@include hints
 --@include incarnation
 
@@ -26,7 +27,8 @@ local age = compared(meta[5], ARGV[6])
 if not state or age < 0 then
   if ARGV[4] == '1' then
     if state then redis.call('UNLINK', META) end
-    redis.call('HSET', META, 's', 'A', 'e', ARGV[1], 'n', ARGV[2], 'asleep', 1, unpack(ARGV, 7))
+    redis.call('HSET', META, LARGE, '', 's', 'A', 'e', ARGV[1], 'n', ARGV[2], 'asleep', 1, unpack(ARGV, 7))
+    redis.call('HDEL', META, LARGE)
     incarnate(ARGV[6])
   end
   return {'absent', 0}

@@ -10,7 +10,7 @@ end
 -- hint_due: a job waits until `at`; if that is the earliest time of the queue, '@' makes a worker set its timer anew.
 local function hint_due(at)
   if HOT then
-    local head = redis.call('ZRANGE', DUE, 0, 0, 'WITHSCORES')
+    local head = redis.call('ZRANGE', DUE, '0', '0', 'WITHSCORES')
     redis.call('ZADD', DUE, 'LT', at, LABEL)
     if not head[2] or at < tonumber(head[2]) - 1 then redis.call('ZADD', HOT, -1, '@') end
   end

@@ -3,10 +3,11 @@
 local function pop_lanes(wanted, seq)
   local keys = {}
   local lists = {R0, R1, R2}
+  local names = {'0', '1', '2'} -- a number would be formatted for every job
   local function take(n, most)
     most = math.min(most, wanted - #keys)
     if most <= 0 then return end
-    for _, id in ipairs(redis.call('LPOP', lists[n], most) or {}) do keys[#keys + 1] = (n - 1) .. id end
+    for _, id in ipairs(redis.call('LPOP', lists[n], most) or {}) do keys[#keys + 1] = names[n] .. id end
   end
   if redis.call('EXISTS', R0, R2) == 0 then
     take(2, wanted)

@@ -2,7 +2,7 @@
 local function promote_due(now)
   local moved = 0
   for _, waiting in ipairs({RETRY, SCHEDULED}) do
-    local keys = redis.call('ZRANGEBYSCORE', waiting, '-inf', now, 'LIMIT', 0, 500 - moved)
+    local keys = redis.call('ZRANGEBYSCORE', waiting, '-inf', now, 'LIMIT', '0', 500 - moved)
     if #keys > 0 then
       redis.call('ZREM', waiting, unpack(keys))
       push_ready(keys)

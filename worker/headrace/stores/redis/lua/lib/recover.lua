@@ -8,7 +8,7 @@
 local LEASE_LOST = 'its worker was killed, crashed, froze, or was cut off from Redis'
 
 local function recover_expired(now, limit)
-  local expired = redis.call('ZRANGEBYSCORE', LEASED, '-inf', now, 'WITHSCORES', 'LIMIT', 0, 100)
+  local expired = redis.call('ZRANGEBYSCORE', LEASED, '-inf', now, 'WITHSCORES', 'LIMIT', '0', '100')
   if #expired == 0 then return 0, {} end
   local ids, keys = {}, {}
   for n = 1, #expired, 2 do ids[#ids + 1] = string.sub(expired[n], 2) end
