@@ -11,7 +11,9 @@ import pytest
 from tests.services.bench import ROOT, run_bench
 
 
-@pytest.mark.parametrize(("id", "jobs"), [("B1", "500"), ("B2", "500"), ("B6", "2000"), ("B7", "500"), ("B10", "500")])
+@pytest.mark.parametrize(
+    ("id", "jobs"), [("B1", "500"), ("B2", "500"), ("B6", "2000"), ("B7", "500"), ("B8", "20"), ("B10", "500")]
+)
 def test_a_benchmark_runs_without_peers_and_leaves_their_targets_open(tmp_path: Path, id: str, jobs: str) -> None:
     found = run_bench(tmp_path, id, "--jobs", jobs)
     assert found.id == id
