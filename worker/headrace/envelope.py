@@ -21,6 +21,7 @@ import json
 import struct
 from collections.abc import Callable, Iterable
 from dataclasses import is_dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import msgpack
@@ -36,11 +37,13 @@ RAW_PAYLOAD = 1
 UNSET_RETRIES = 0xFFFF
 MAX_PAYLOAD_BYTES = 1 << 20
 MAX_TYPE_BYTES = 255
+_TYPE_REMEDY = f"give 1 to {MAX_TYPE_BYTES} bytes of text"
 
 _BODY = struct.Struct(">BBIHBB")
 _RECORD = struct.Struct(">QQBBIHBB")
 _SIZE = struct.Struct(">H")
 _TIMES_SIZE = _RECORD.size - _BODY.size
+_RAW = (bytes, bytearray, memoryview)
 _any: TypeAdapter[Any] = TypeAdapter(Any)
 
 
@@ -110,7 +113,7 @@ def encode_body(
 
 def encode_payload(payload: Any) -> tuple[bool, bytes]:
     """Return a payload as stored, and whether it is raw bytes and not JSON. Raises InvalidInput."""
-    if isinstance(payload, bytes | bytearray | memoryview):
+    if isinstance(payload, _RAW):
         return True, bytes(payload)
     try:
         return False, _json(payload).encode()
@@ -167,9 +170,14 @@ def decode_result(packed: bytes) -> Any:
 
 def type_name(type: str) -> bytes:
     """Return the type of a job as it is stored. Raises InvalidInput."""
-    remedy = f"give 1 to {MAX_TYPE_BYTES} bytes of text"
     if not isinstance(type, str):
-        raise InvalidInput("type", f"is {type.__class__.__name__} and not text", remedy)
+        raise InvalidInput("type", f"is {type.__class__.__name__} and not text", _TYPE_REMEDY)
+    return _checked_type_name(type)
+
+
+@lru_cache(maxsize=1024)
+def _checked_type_name(type: str) -> bytes:
+    remedy = _TYPE_REMEDY
     try:
         name = type.encode()
     except UnicodeEncodeError:

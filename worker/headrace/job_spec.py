@@ -15,6 +15,7 @@ from headrace.retry import RetryPolicy
 from headrace.stores.base import NewJob
 
 _LAST_SECOND = 253_402_300_799  # of the year 9999
+_LANES = (b"0", b"1", b"2")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,23 +44,53 @@ class PackedJob(NamedTuple):
 
 def pack(spec: JobSpec, max_payload_bytes: int) -> PackedJob:
     """Check and pack one job. Raises InvalidInput or PayloadTooLarge, which name the field."""
-    priority = priority_number(spec.priority)
-    body = encode_body(
+    return pack_fields(
         spec.type,
         spec.payload,
-        headers=spec.headers,
-        max_retries=spec.max_retries,
-        timeout_ms=None if spec.timeout is None else duration_ms("timeout", spec.timeout),
-        priority=priority,
-        retry=spec.retry,
+        spec.id,
+        spec.run_at,
+        spec.delay,
+        spec.max_retries,
+        spec.timeout,
+        spec.headers,
+        spec.priority,
+        spec.retry,
+        max_payload_bytes,
+    )
+
+
+def pack_fields(
+    type: str,
+    payload: Any,
+    id: str | None,
+    run_at: datetime | float | None,
+    delay: timedelta | float | None,
+    max_retries: int | None,
+    timeout: timedelta | float | None,
+    headers: dict[str, str] | None,
+    priority: Priority | None,
+    retry: RetryPolicy | None,
+    max_payload_bytes: int,
+) -> PackedJob:
+    """Do as `pack` does, of the fields of a JobSpec."""
+    number = priority_number(priority)
+    body = encode_body(
+        type,
+        payload,
+        headers=headers,
+        max_retries=max_retries,
+        timeout_ms=None if timeout is None else duration_ms("timeout", timeout),
+        priority=number,
+        retry=retry,
         max_payload_bytes=max_payload_bytes,
     )
-    if spec.id is None:
+    if id is None:
         job_id, stored = generate_id()
     else:
-        job_id = check_id(spec.id)
+        job_id = check_id(id)
         stored = encode_id(job_id)
-    return PackedJob(job_id, NewJob(lane(priority) + stored, _when(spec), body), spec.id is not None)
+    when = 0 if run_at is None and delay is None else _when(run_at, delay)
+    return PackedJob(job_id, NewJob(_LANES[number] + stored, when, body), id is not None)
 
 
 def pack_all(specs: Iterable[JobSpec], max_payload_bytes: int) -> list[PackedJob]:
@@ -97,22 +128,22 @@ def _pack_each(specs: Any, max_payload_bytes: int) -> Iterator[PackedJob | Headr
 
 def lane(priority: int) -> bytes:
     """Return the lane byte that keys of this priority begin with."""
-    return b"%d" % priority
+    return _LANES[priority]
 
 
-def _when(spec: JobSpec) -> int:
+def _when(run_at: datetime | float | None, delay: timedelta | float | None) -> int:
     """Return the form that the store takes: 0 now, > 0 at that ms, < 0 after that many ms."""
-    if spec.run_at is not None and spec.delay is not None:
+    if run_at is not None and delay is not None:
         raise InvalidInput("run_at", "is given together with delay", "give one of the two")
-    if spec.delay is not None:
-        return -duration_ms("delay", spec.delay)
-    if spec.run_at is None:
+    if delay is not None:
+        return -duration_ms("delay", delay)
+    if run_at is None:
         return 0
-    if isinstance(spec.run_at, datetime):
-        if spec.run_at.tzinfo is None:
+    if isinstance(run_at, datetime):
+        if run_at.tzinfo is None:
             raise InvalidInput("run_at", "is a datetime without a time zone", "give an aware datetime")
-        return max(1, round(spec.run_at.timestamp() * 1000))
-    if not is_number(spec.run_at) or not 0 <= spec.run_at <= _LAST_SECOND:
+        return max(1, round(run_at.timestamp() * 1000))
+    if not is_number(run_at) or not 0 <= run_at <= _LAST_SECOND:
         remedy = "give an aware datetime or seconds since the epoch; for a time from now use delay"
-        raise InvalidInput("run_at", f"is {shortened(spec.run_at)}", remedy)
-    return max(1, round(spec.run_at * 1000))
+        raise InvalidInput("run_at", f"is {shortened(run_at)}", remedy)
+    return max(1, round(run_at * 1000))

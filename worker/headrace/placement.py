@@ -91,16 +91,18 @@ class Placement:
         left = [job for job in pending if job.open]
         advanced = True
         while left:
-            await self._probe(topology, [job for job in left if job.given or job.nonces])
-            # A lost step that no older version knows was not applied - if they were asked in time: later, the version
-            # that had applied it may be gone. That happens to a process that slept.
-            now = self._clock()
-            late = [job for job in left if job.result is None and job.nonces and now > job.deadline]
-            fail(late, OutcomeUnknown(f"queue {queue!r}: {len(late)} job(s) may or may not be enqueued: {TOO_LATE}"))
-            left = [job for job in left if job.open]
-            if advanced:  # else the version that was sent to is not among the older ones, and was not asked
-                for job in left:
-                    job.nonces = ()
+            if doubtful := [job for job in left if job.given or job.nonces]:
+                await self._probe(topology, doubtful)
+                # A lost step that no older version knows was not applied - if they were asked in time: later, the
+                # version that had applied it may be gone. That happens to a process that slept.
+                now = self._clock()
+                late = [job for job in left if job.result is None and job.nonces and now > job.deadline]
+                problem = f"queue {queue!r}: {len(late)} job(s) may or may not be enqueued: {TOO_LATE}"
+                fail(late, OutcomeUnknown(problem))
+                left = [job for job in left if job.open]
+                if advanced:  # else the version that was sent to is not among the older ones, and was not asked
+                    for job in left:
+                        job.nonces = ()
             successors = await self._round_by_round(topology, left)
             left = [job for job in left if job.open]
             if not left:
@@ -129,7 +131,12 @@ class Placement:
                     fail(step.jobs, silent[step.ref])
                 else:
                     sent.append(step)
-            outcomes = await asyncio.gather(*(self._step(topology, step) for step in sent), return_exceptions=True)
+            outcomes: list[Topology | BaseException | None]
+            if len(sent) == 1:  # a task of its own would be for nothing
+                outcomes = [await self._step(topology, sent[0])]
+            else:
+                steps_under_way = (self._step(topology, step) for step in sent)
+                outcomes = await asyncio.gather(*steps_under_way, return_exceptions=True)
             unanswered = []
             for step, outcome in zip(sent, outcomes, strict=True):
                 if isinstance(outcome, BaseException):
@@ -175,9 +182,11 @@ class Placement:
                 await patience.pause(ref, group, error)
                 continue
             if isinstance(reply, Accepted):
+                version, partition, existing = ref.version, ref.partition, reply.existing
                 for number, job in enumerate(group):
-                    job.result = Enqueued(job.id, ref.version, ref.partition, number in reply.existing)
-                    job.error = self._unreplicated(ref.queue, job.result, reply)
+                    job.result = Enqueued(job.id, version, partition, number in existing)
+                if self._replicas is not None:
+                    self._note_replicas(ref.queue, group, reply, self._replicas)
                 return None
             if reply.state in ("resized", "absent") and settled < MAX_SETTLES:
                 # Two promoters of this version had different partition counts, or one died before this partition.
@@ -200,11 +209,13 @@ class Placement:
         # lack it. To wait in a call of its own would say nothing of the server that took the step.
         return await self._store.enqueue(*expected, self._replicas)
 
-    def _unreplicated(self, queue: str, placed: Enqueued, reply: Accepted) -> NotReplicated | None:
-        if self._replicas is None or reply.replicas >= self._replicas.number:
-            return None
-        number, within_ms = self._replicas
-        return NotReplicated(placed, queue, reply.replicas, number, within_ms, reply.problem)
+    @staticmethod
+    def _note_replicas(queue: str, group: list[Pending], reply: Accepted, wanted: Replicas) -> None:
+        """Give each placed job NotReplicated if too few replicas had it in time."""
+        if reply.replicas < wanted.number:
+            for job in group:
+                if job.result is not None:
+                    job.error = NotReplicated(job.result, queue, reply.replicas, *wanted, reply.problem)
 
     async def _probe(self, topology: Topology, jobs: list[Pending]) -> None:
         """Find jobs that live in older versions, oldest first, and mark those partitions in passing."""
@@ -286,9 +297,11 @@ def _identity(topology: Topology) -> tuple[int, int, int]:
 
 def _steps(topology: Topology, jobs: Sequence[Pending]) -> Iterator[Step]:
     """Yield the steps that carry the jobs, partition by partition in turn, as large as a step may be."""
+    partitions = topology.partitions
     groups: dict[int, list[Pending]] = {}
     for job in jobs:
-        groups.setdefault(partition_of(job.id, topology.partitions), []).append(job)
+        number = partition_of(job.id, partitions) if partitions > 1 else 0
+        groups.setdefault(number, []).append(job)
     cut = [_cut(PartitionRef(topology.queue, topology.active, number), group) for number, group in groups.items()]
     while cut:  # by turns, so that what is sent together spreads over the partitions
         following = []

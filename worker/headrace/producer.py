@@ -20,7 +20,7 @@ from headrace.ids import encode_id
 from headrace.inquiry import Inquiry
 from headrace.job import Enqueued
 from headrace.job_fields import Priority, check_whole, is_finite, shortened
-from headrace.job_spec import JobSpec, lane, pack, pack_all, pack_each
+from headrace.job_spec import JobSpec, lane, pack, pack_all, pack_each, pack_fields
 from headrace.job_status import JobStatus, State
 from headrace.lifecycle import CLIENT_RETRY_MS
 from headrace.pending import Pending
@@ -120,13 +120,17 @@ class Producer:
         after NotReplicated, see ``wait_replicas``. Unknown after OutcomeUnknown: the store did not answer in time.
         """
         check_queue_name(queue)
-        spec = JobSpec(type, payload, id, run_at, delay, max_retries, timeout, headers, priority, retry)
-        job = Pending(*pack(spec, self._max_payload_bytes))
+        limit = self._max_payload_bytes
+        job = Pending(
+            *pack_fields(type, payload, id, run_at, delay, max_retries, timeout, headers, priority, retry, limit)
+        )
         self._check_open()
-        placed: asyncio.Future[Enqueued] = asyncio.get_running_loop().create_future()
+        sender = self._senders.get(queue)
+        if sender is None:
+            sender = self._senders[queue] = asyncio.create_task(self._send_waiting(queue))
+        # From the task: asking for the running loop is a system call up to Python 3.11.
+        placed: asyncio.Future[Enqueued] = sender.get_loop().create_future()
         self._waiting.setdefault(queue, []).append((job, placed))
-        if queue not in self._senders:
-            self._senders[queue] = asyncio.create_task(self._send_waiting(queue))
         return await placed
 
     async def enqueue_many(self, queue: str, jobs: Iterable[JobSpec]) -> list[Enqueued]:

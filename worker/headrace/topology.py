@@ -14,6 +14,7 @@ import json
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
@@ -59,13 +60,18 @@ class Version:
 
 def check_queue_name(queue: str) -> str:
     """Return ``queue`` if it is a valid queue name, else raise InvalidInput."""
-    if not isinstance(queue, str) or not _QUEUE_NAME.match(queue):
+    if not isinstance(queue, str) or not _is_queue_name(queue):
         raise InvalidInput(
             "queue",
             f"{queue!r} is not a queue name",
             "use 1 to 63 lower-case letters, digits, '-' and '.', beginning and ending with a letter or digit",
         )
     return queue
+
+
+@lru_cache(maxsize=1024)
+def _is_queue_name(queue: str) -> bool:
+    return _QUEUE_NAME.match(queue) is not None
 
 
 def check_partitions(partitions: int) -> int:
