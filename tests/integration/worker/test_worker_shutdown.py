@@ -13,6 +13,7 @@ import pytest
 from headrace import App, Context, Store
 from headrace.stores.base import Tick
 from headrace.topology import PartitionRef
+from headrace.worker import runs
 from tests.integration.worker.support import (
     QUEUE,
     Faulty,
@@ -60,6 +61,32 @@ async def test_J17_QG1_what_has_not_started_goes_back_at_once_and_what_runs_may_
     # No attempt, no history, and in the order they had.
     job_back = await only_job(store)
     assert (job_back.payload, job_back.attempt, job_back.expiries, job_back.history) == (4, 0, 0, ())
+
+
+async def test_J17_QG1_a_run_that_has_its_slot_and_has_not_begun_goes_back_too(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Runs that do not wait begin one after the other; the grace is for those that have begun."""
+    monkeypatch.setattr(runs, "STEP_SECONDS", -1.0)  # the event loop has a turn after each
+    app, started = App(), list[Any]()
+
+    @app.handler("job")
+    async def job(ctx: Context, payload: Any) -> None:
+        started.append(payload)
+        if payload == 0:
+            running.worker.request_stop()
+
+    producer = await queue(store)
+    await put(producer, "job", range(64))
+    running = Running(app, store, concurrency=64, grace_seconds=60)
+    assert (await running.task).clean
+    begun = len(started)
+    assert 1 <= begun < running.told.claims[0]
+    assert running.told.outcomes == {"succeeded": begun, "handed_back": sum(running.told.claims) - begun}
+    assert await sizes(store) == {"ready": 64 - begun}
+    back = await only_job(store)
+    assert back.payload not in started
+    assert (back.attempt, back.expiries, back.history) == (0, 0, ())
 
 
 async def test_QG2_a_run_that_outlives_the_grace_time_is_handed_back_without_an_attempt(store: Store) -> None:

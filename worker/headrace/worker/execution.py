@@ -337,11 +337,10 @@ class Executor:
 
     # ---- the end ----------------------------------------------------------------------------------------------------
 
-    def hand_back_waiting(self) -> None:
-        """Start nothing from now on, and hand back what waits."""
+    def wind_down(self) -> None:
+        """Start nothing from now on, and hand back what has not begun."""
         self._stopping = True
-        self._hand_back(self._waiting, self._gathering.take_all() if self._gathering is not None else [])
-        self._waiting.clear()
+        self.hand_back()
 
     def _hand_back_excess(self) -> None:
         """Hand back what was claimed beyond the buffer, lest it wait for slow runs while other workers are idle."""
@@ -349,11 +348,14 @@ class Executor:
             excess = [self._waiting.pop() for _ in range(len(self._waiting) - self._buffer)]
             self._hand_back(reversed(excess), [])
 
-    def hand_back(self, queue: str) -> None:
-        """Hand back what waits of one queue."""
-        waiting = [execution for execution in self._waiting if execution.job.queue == queue]
+    def hand_back(self, queue: str | None = None) -> None:
+        """Hand back what has not begun of one queue, or of all, also where it has its slot."""
+        waiting = [each for each in self._waiting if queue in (None, each.job.queue)]
         for execution in waiting:
             self._waiting.remove(execution)
+        for execution in [each for each in self.running if each.task is None and queue in (None, each.job.queue)]:
+            self._endings.not_begun(execution)
+            self._free(execution)
         self._hand_back(waiting, self._gathering.take_all(queue) if self._gathering is not None else [])
         self.notify_free()
 

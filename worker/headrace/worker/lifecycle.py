@@ -369,7 +369,7 @@ class Worker:
     ) -> Ending:
         grace_ends = time.monotonic() + self._settings.grace_seconds
         waiting_and_ticking = asyncio.create_task(cancel_all(beside))
-        executor.hand_back_waiting()
+        executor.wind_down()
         settlements.hurry()
         await claims.stop(STOP_CLAIMS_SECONDS)
         await cancel_all([claiming])
