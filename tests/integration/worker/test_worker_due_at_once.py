@@ -17,11 +17,12 @@ JOBS = 3000
 
 
 class Portions(Faulty):
-    """Notes how many jobs each claim has promoted."""
+    """Notes how many jobs each claim has promoted; one claim at a time, so that it is known which one it was."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)
         self.promoted: list[int] = []
+        self._turn = asyncio.Lock()
 
     async def _scheduled(self) -> int:
         (counts,) = await self._store.counts([PartitionRef(QUEUE, 1, 0)])
@@ -33,10 +34,11 @@ class Portions(Faulty):
             return call
 
         async def claim(*args: Any, **options: Any) -> Any:
-            before = await self._scheduled()
-            answer = await call(*args, **options)
-            self.promoted.append(before - await self._scheduled())
-            return answer
+            async with self._turn:
+                before = await self._scheduled()
+                answer = await call(*args, **options)
+                self.promoted.append(before - await self._scheduled())
+                return answer
 
         return claim
 
