@@ -63,6 +63,7 @@ def test_O52_uninstalling_the_chart_keeps_definitions_and_queues_and_installing_
     assert jobs.known_topology(redis.url, queues.queue_name("letters")).active == 2
     assert queues.deployment("letters")["metadata"]["uid"] == workers
     cluster.delete(API, "Queue", "letters", installed)
+    queues.gone("letters")
 
 
 def test_O53_the_documented_way_out_ends_a_deletion_that_nobody_looks_after(
