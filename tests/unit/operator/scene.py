@@ -14,6 +14,7 @@ from headrace_operator.api.queue_status import Phase, QueueStatus
 from headrace_operator.api.queue_version import QueueVersionSpec, QueueVersionStatus
 from headrace_operator.api.workers_spec import Workers
 from headrace_operator.observed import Backend, Observed, Ownership, QueueObject, QueueVersionObject
+from headrace_operator.planning import Plan
 from headrace_operator.workers.companions import render_companions
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -130,3 +131,18 @@ def known(active: int = 1, partitions: int = 4, epoch: int = 5, **fields: Any) -
         backend=BackendStatus(endpoint=ENDPOINT, marker=MARKER),
         **fields,
     )
+
+
+V1 = topology({1: (4, "active")})
+V2_OVER_V1 = topology({1: (4, "draining"), 2: (8, "active")})
+
+
+def kinds(planned: Plan) -> list[str]:
+    return [type(step).__name__ for step in planned.steps]
+
+
+def bumped(**spec: object) -> QueueObject:
+    return queue(2, 8, status=known(), **spec)  # type: ignore[arg-type]
+
+
+PROVISIONED = filled(V1) | {2: dict.fromkeys(range(8), counts())}
