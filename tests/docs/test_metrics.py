@@ -40,4 +40,4 @@ def test_an_autoscaler_asks_for_what_the_adapter_is_told_to_make() -> None:
     text = (ROOT / "docs" / "scaling.md").read_text()
     made = set(re.findall(r"name: \{as: (headrace_[a-z_]+)\}", text))
     asked = set(re.findall(r"metric: \{name: (headrace_[a-z_]+)", text))
-    assert asked == made == {"headrace_queue_wait_seconds", "headrace_slots_busy"}
+    assert asked == made == {"headrace_queue_wait_seconds", "headrace_queue_jobs", "headrace_slots_busy"}
