@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 import typer
 
-from headrace.cli.output import Format, OutputOption, PrefixOption, chosen, read_settings
+from headrace.cli.output import Format, OutputOption, PrefixOption, chosen, read_settings, show
 from headrace.redis.permissions import rule
 
 
@@ -21,7 +20,7 @@ def acl(
     For redis-cli, with a password in place of PASSWORD. Commands inside of scripts count too; no server is asked.
     """
     rules = rule(read_settings(chosen(None, None, prefix)).prefix)
-    if output is Format.JSON:
-        print(json.dumps({"user": user, "rules": rules}, indent=2))
-    else:
+    if output is Format.TABLE:
         print("ACL SETUSER", user, "on", ">PASSWORD", *rules)
+    else:
+        show(output, {"user": user, "rules": rules}, (), ())

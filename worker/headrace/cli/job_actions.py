@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated, Any
 
 import typer
@@ -87,7 +88,8 @@ def retry(
 ) -> None:
     """Put dead jobs back into the active version, to run now with all their runs before them.
 
-    Ends with 1 if one of them is not dead. Many at once, by type or error: `headrace dead retry`.
+    Only dead ones: one that waits for its retry comes by itself, one that has succeeded is enqueued anew. Ends with 1
+    if one of them is not dead. Many at once, by type or error: `headrace dead retry`.
     """
 
     async def act(store: Store) -> list[tuple[str, str, str]]:
@@ -98,6 +100,8 @@ def retry(
             letter = await newest_letter(store, queue, id) if state == "dead" else None
             done = letter is not None and await retry_dead(producer, store, letter)
             found.append((id, state, "enqueued" if done else "unchanged"))
+            if state != "dead":
+                print(f"job {id} is {state} and not dead, so there is nothing to put back", file=sys.stderr)
         return found
 
     _end(output, queue, with_store(chosen(redis_url, redis_url_file, prefix), act))

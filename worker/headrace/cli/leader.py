@@ -17,6 +17,7 @@ from headrace.cli.output import (
     with_store,
 )
 from headrace.cli.topology import QueueArgument
+from headrace.cli.watching import WatchOption, watched
 from headrace.errors import UnknownQueue
 from headrace.leadership.overview import Overview, read_leadership
 from headrace.stores import Store
@@ -31,6 +32,7 @@ _SHOWN = 3
 @app.command("show")
 def show_leader(
     queue: QueueArgument,
+    watch: WatchOption = False,
     output: OutputOption = Format.TABLE,
     redis_url: UrlOption = None,
     redis_url_file: UrlFileOption = None,
@@ -41,13 +43,16 @@ def show_leader(
     VALID: until its right ends unless it is renewed. NEXT: workers that may take over; whoever looks first does.
     """
 
-    async def act(store: Store) -> Overview | None:
-        if await store.read_topology(queue) is None:
-            raise UnknownQueue(queue)
-        return await read_leadership(store, queue)
+    def look() -> None:
+        async def act(store: Store) -> Overview | None:
+            if await store.read_topology(queue) is None:
+                raise UnknownQueue(queue)
+            return await read_leadership(store, queue)
 
-    found = with_store(chosen(redis_url, redis_url_file, prefix), act)
-    show(output, {"queue": queue, **_data(found)}, _COLUMNS, [(queue, *_row(found))])
+        found = with_store(chosen(redis_url, redis_url_file, prefix), act)
+        show(output, {"queue": queue, **_data(found)}, _COLUMNS, [(queue, *_row(found))])
+
+    watched(look, watch)
 
 
 def _data(found: Overview | None) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from enum import IntEnum, StrEnum
 from typing import Annotated, Any, NoReturn, TypeVar
 
 import typer
+import yaml
 
 from headrace.connection import ConnectionSettings, explain
 from headrace.errors import AccessDenied, HeadraceError, InvalidInput, NotDrained
@@ -38,6 +39,7 @@ class Format(StrEnum):
     TABLE = "table"
     JSON = "json"
     JSONL = "jsonl"
+    YAML = "yaml"
     NAME = "name"
 
 
@@ -152,9 +154,12 @@ def ask_for_name(action: str, queue: str) -> None:
 
 
 def show(form: Format, data: Any, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print ``data`` as JSON, JSON lines or names of its elements, or ``rows`` as a table under ``columns``."""
+    """Print ``data`` as JSON, YAML, JSON lines or names of its elements, or ``rows`` as a table under ``columns``."""
     if form is Format.JSON:
         print(json.dumps(data, indent=2, ensure_ascii=False))
+        return
+    if form is Format.YAML:
+        print(yaml.safe_dump(json.loads(json.dumps(data)), sort_keys=False, allow_unicode=True).rstrip())
         return
     if form is not Format.TABLE:
         for each in data if isinstance(data, list) else [data]:
@@ -167,7 +172,7 @@ def show(form: Format, data: Any, columns: Sequence[str], rows: Sequence[Sequenc
 
 
 def _name(element: Mapping[str, Any]) -> str:
-    return str(next((element[field] for field in ("name", "id", "type", "queue") if field in element), ""))
+    return str(next((element[field] for field in ("name", "id", "type", "queue", "user") if field in element), ""))
 
 
 def _cell(value: object) -> str:

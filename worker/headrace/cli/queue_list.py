@@ -20,6 +20,7 @@ from headrace.cli.output import (
 )
 from headrace.cli.status import is_fresh
 from headrace.cli.topology import QueueArgument
+from headrace.cli.watching import WatchOption, watched
 from headrace.errors import UnknownQueue
 from headrace.pausing import owner_name
 from headrace.statistics import summarise
@@ -98,6 +99,7 @@ async def overview(store: Store, queue: str) -> Overview | None:
 
 
 def list_queues(
+    watch: WatchOption = False,
     output: OutputOption = Format.TABLE,
     redis_url: UrlOption = None,
     redis_url_file: UrlFileOption = None,
@@ -105,12 +107,15 @@ def list_queues(
 ) -> None:
     """Show every queue under the prefix: its active version, its jobs by state, its workers, its Queue object."""
 
-    async def act(store: Store) -> list[Overview]:
-        found = [await overview(store, queue) for queue in await store.queues()]
-        return [each for each in found if each is not None]
+    def look() -> None:
+        async def act(store: Store) -> list[Overview]:
+            found = [await overview(store, queue) for queue in await store.queues()]
+            return [each for each in found if each is not None]
 
-    found = with_store(chosen(redis_url, redis_url_file, prefix), act)
-    show(output, [each.data() for each in found], _COLUMNS, [each.row() for each in found])
+        found = with_store(chosen(redis_url, redis_url_file, prefix), act)
+        show(output, [each.data() for each in found], _COLUMNS, [each.row() for each in found])
+
+    watched(look, watch)
 
 
 def describe_queue(

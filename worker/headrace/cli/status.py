@@ -19,6 +19,7 @@ from headrace.cli.output import (
     with_store,
 )
 from headrace.cli.topology import QueueArgument
+from headrace.cli.watching import WatchOption, watched
 from headrace.errors import UnknownQueue
 from headrace.stores import Store
 from headrace.stores.base import Counts, Statistics
@@ -32,6 +33,7 @@ _COLUMNS = ("NAME", "STATE", "PARTITIONS", "READY", "SCHEDULED", "RETRY", "LEASE
 def status(
     queue: QueueArgument,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="One line per partition as well.")] = False,
+    watch: WatchOption = False,
     output: OutputOption = Format.TABLE,
     redis_url: UrlOption = None,
     redis_url_file: UrlFileOption = None,
@@ -42,37 +44,43 @@ def status(
     PARKED: no worker knew their type, see `headrace type list`. OLDEST: since its oldest ready job was due. Without
     --verbose, what the leader of the workers has summed up within the last 3 s is shown; else every partition is read.
     """
-    at_a_glance = output is Format.TABLE and not verbose
 
-    async def act(store: Store) -> tuple[Topology, Statistics | None, dict[PartitionRef, Counts]]:
-        topology = await store.read_topology(queue)
-        if topology is None:
-            raise UnknownQueue(queue)
-        statistics = await store.read_stats(queue)
-        if at_a_glance and statistics is not None and is_fresh(statistics, topology):
-            return topology, statistics, {}
-        refs = [ref for version in sorted(topology.versions) for ref in topology.refs(version)]
-        return topology, statistics, dict(zip(refs, await store.counts(refs), strict=True))
+    def look() -> None:
+        at_a_glance = output is Format.TABLE and not verbose
 
-    topology, statistics, counts = with_store(chosen(redis_url, redis_url_file, prefix), act)
-    if not counts and statistics is not None:
-        _show_statistics(queue, statistics)
-        return
-    versions = []
-    rows: list[Sequence[object]] = []
-    for number, version in sorted(topology.versions.items()):
-        parts = {ref: counts[ref] for ref in topology.refs(number)}
-        total = _total(list(parts.values()))
-        rows.append((f"{queue}:{number}", version.state, version.partitions, *_row(total)))
-        partitions = [
-            {"partition": ref.partition, "state": each.state, **_total([each])} for ref, each in parts.items()
-        ]
-        if verbose:
-            rows += [(f"{queue}:{ref.label}", each.state, None, *_row(_total([each]))) for ref, each in parts.items()]
-        versions.append({"version": number, "state": version.state, **total, "partitions": partitions})
-    counters = dict(statistics.counters) if statistics is not None else {}
-    data = {"queue": queue, "epoch": topology.epoch, "versions": versions, "counters": counters}
-    show(output, data, _COLUMNS, rows)
+        async def act(store: Store) -> tuple[Topology, Statistics | None, dict[PartitionRef, Counts]]:
+            topology = await store.read_topology(queue)
+            if topology is None:
+                raise UnknownQueue(queue)
+            statistics = await store.read_stats(queue)
+            if at_a_glance and statistics is not None and is_fresh(statistics, topology):
+                return topology, statistics, {}
+            refs = [ref for version in sorted(topology.versions) for ref in topology.refs(version)]
+            return topology, statistics, dict(zip(refs, await store.counts(refs), strict=True))
+
+        topology, statistics, counts = with_store(chosen(redis_url, redis_url_file, prefix), act)
+        if not counts and statistics is not None:
+            _show_statistics(queue, statistics)
+            return
+        versions = []
+        rows: list[Sequence[object]] = []
+        for number, version in sorted(topology.versions.items()):
+            parts = {ref: counts[ref] for ref in topology.refs(number)}
+            total = _total(list(parts.values()))
+            rows.append((f"{queue}:{number}", version.state, version.partitions, *_row(total)))
+            partitions = [
+                {"partition": ref.partition, "state": each.state, **_total([each])} for ref, each in parts.items()
+            ]
+            if verbose:
+                rows += [
+                    (f"{queue}:{ref.label}", each.state, None, *_row(_total([each]))) for ref, each in parts.items()
+                ]
+            versions.append({"version": number, "state": version.state, **total, "partitions": partitions})
+        counters = dict(statistics.counters) if statistics is not None else {}
+        data = {"queue": queue, "epoch": topology.epoch, "versions": versions, "counters": counters}
+        show(output, data, _COLUMNS, rows)
+
+    watched(look, watch)
 
 
 def is_fresh(statistics: Statistics, topology: Topology) -> bool:

@@ -19,6 +19,7 @@ from headrace.cli.output import (
     with_store,
 )
 from headrace.cli.topology import QueueArgument
+from headrace.cli.watching import WatchOption, watched
 from headrace.dead_letters import server_now
 from headrace.errors import InvalidInput, UnknownQueue
 from headrace.ids import decode_id
@@ -34,6 +35,7 @@ SHOWN_JOBS = 100
 
 def list_workers(
     queue: QueueArgument,
+    watch: WatchOption = False,
     output: OutputOption = Format.TABLE,
     redis_url: UrlOption = None,
     redis_url_file: UrlFileOption = None,
@@ -45,11 +47,14 @@ def list_workers(
     still to claim nothing.
     """
 
-    async def act(store: Store) -> list[WorkerEntry]:
-        return await store.workers(queue)
+    def look() -> None:
+        async def act(store: Store) -> list[WorkerEntry]:
+            return await store.workers(queue)
 
-    found = sorted(with_store(chosen(redis_url, redis_url_file, prefix), act))
-    show(output, [_data(each) for each in found], _COLUMNS, [_row(each) for each in found])
+        found = sorted(with_store(chosen(redis_url, redis_url_file, prefix), act))
+        show(output, [_data(each) for each in found], _COLUMNS, [_row(each) for each in found])
+
+    watched(look, watch)
 
 
 def describe_worker(
