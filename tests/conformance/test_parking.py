@@ -7,6 +7,9 @@ from headrace.envelope import encode_body
 from headrace.errors import InvalidInput
 from headrace.producer import Producer
 from headrace.stores.base import MAX_CLAIM, MAX_ENQUEUE, Claim, ParkedLimits, Store, Unknown
+from headrace.stores.redis import RedisStore
+from headrace.topology import PartitionRef
+from headrace.worker.parking import Unparker
 from tests.conformance.conftest import Advance
 from tests.conformance.steps import Worker, created, enqueue, ids, new, opened, ref, settled, sizes
 
@@ -218,3 +221,25 @@ async def test_QH3_a_parked_suspect_comes_back_as_any_other_job(store: Store, ad
     claim = await worker.claim()
     assert sorted(ids(claim)) == ["a", "b"]
     assert not any(opened(job).suspect for job in claim.jobs)
+
+
+async def test_parked_jobs_of_which_no_hint_tells_are_found_by_a_worker_that_starts_in_a_cluster(
+    store: Store, backend: str
+) -> None:
+    """There the hint is lost with a worker that dies right after it has parked a job."""
+    await created(store)
+    await enqueue(store, "a")
+    await store.park(ref(), unknown(await Worker(store).claim(1)))
+    if isinstance(store, RedisStore):
+        await store._client.command("DEL", store._keys.queue(QUEUE, "parked"))
+    freed: list[PartitionRef] = []
+    looked = Unparker(QUEUE, store, ["send"], freed.append)
+    if backend in ("cluster", "memory"):
+        assert await looked.look() == 1
+        assert freed == [ref()]
+    else:  # one script parks the job and gives the hint: only a foreign hand takes it away
+        assert await looked.look() == 0
+        await store.hint_parked(ref(), 1)
+        assert await looked.look() == 1
+    assert await store.parked_partitions(QUEUE) == {}
+    assert await sizes(store) == {"ready": 1}

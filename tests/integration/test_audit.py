@@ -320,6 +320,19 @@ async def test_J10_a_lost_hint_is_given_again(store: RedisStore, hand: Hand) -> 
     assert await store.wait_hint([QUEUE], 1.0) == ref()
 
 
+async def test_J10_a_lost_hint_of_parked_jobs_is_given_again(store: RedisStore, hand: Hand) -> None:
+    """Else no worker that learns their type would ask for them."""
+    await filled(store)
+    hand.client.delete(hand.queue + "parked")
+    assert found(await audit(store, QUEUE, load=1.0)) == [("no hint", "parked", b"1:0")]
+    assert await store.parked_partitions(QUEUE) == {}
+    assert (await audit(store, QUEUE, load=1.0, repair=True)).open == []
+    assert list(await store.parked_partitions(QUEUE)) == [ref()]
+    assert found(await audit(store, QUEUE, load=1.0)) == []
+    assert await store.unpark(ref(), ["send"]) == 5
+    assert await store.parked_partitions(QUEUE) == {}
+
+
 async def test_J10_hints_of_partitions_that_are_not_there_are_removed(store: RedisStore, hand: Hand) -> None:
     await filled(store)
     hand.client.zadd(hand.queue + "hot", {"1:7": 1, "5:0": 1})

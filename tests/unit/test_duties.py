@@ -88,6 +88,20 @@ async def test_hints_are_raised_where_jobs_are_at_the_begin_after_an_outage_and_
     assert (await scene.run(duty))["counts"] == 9
 
 
+async def test_hints_of_parked_jobs_are_raised_with_the_others(scene: Scene) -> None:
+    await promote(scene.store, QUEUE, 1, 1)
+    await Producer(scene.store).enqueue(QUEUE, "x", None)
+    ref = PartitionRef(QUEUE, 1, 0)
+    claim = await scene.store.claim(ref, "w", 1, 1, 1000)
+    await scene.store.park(ref, [Unknown(claim.jobs[0].key, claim.token, "x")])
+    (held_since,) = (await scene.store.parked_partitions(QUEUE)).values()
+    scene.store._data.queue(QUEUE).parked.clear()
+    await scene.read()
+    await scene.run(LostHints())
+    assert list(await scene.store.parked_partitions(QUEUE)) == [ref]
+    assert (await scene.store.parked_partitions(QUEUE))[ref] >= held_since
+
+
 async def test_a_drained_version_is_removed_and_looked_at_no_more_often_than_it_changes(scene: Scene) -> None:
     duty = DrainedVersions()
     await promote(scene.store, QUEUE, 1, 4)

@@ -9,7 +9,7 @@ by partition. What it reports was so at one moment, whatever happens beside it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -84,6 +84,7 @@ async def audit(
             if mend:
                 await finish_promote(store, topology)
             found.leftovers.append(Place(ref.label, Leftover(kind, "meta", ref.label.encode(), mend)))
+    await _parked(store, found, listed.values(), repair=repair)
     await pause()
     strays = {ref.label: ref for ref in await _hinted(store, topology, found, listed, repair=repair)}
     strays |= {ref.label: ref for ref in await _older(store, topology, pause) if ref.label not in listed}
@@ -118,6 +119,26 @@ def _misplaced(topology: Topology, ref: PartitionRef, state: PartitionState) -> 
                 return "partition missing"
             return "partition gone" if state == "tombstone" else None
     return None
+
+
+async def _parked(store: Store, found: QueueAudit, refs: Iterable[PartitionRef], *, repair: bool) -> None:
+    """Note partitions with parked jobs of which no hint tells, so that no worker would ask for them."""
+    unhinted = await _without_hint(store, found.queue, refs)
+    if unhinted:  # in a Cluster the hint comes a moment later
+        await asyncio.sleep(SETTLING_SECONDS)
+        unhinted = await _without_hint(store, found.queue, unhinted)
+    for ref, at in unhinted.items():
+        if repair:
+            await store.hint_parked(ref, at)
+        found.leftovers.append(Place(ref.label, Leftover("no hint", "parked", ref.label.encode(), repair)))
+
+
+async def _without_hint(store: Store, queue: str, refs: Iterable[PartitionRef]) -> dict[PartitionRef, int]:
+    """Return the partitions with parked jobs that no hint names, with the time (ms)."""
+    asked = list(refs)
+    counts = await store.counts(asked)
+    hinted = await store.parked_partitions(queue)
+    return {ref: each.now for ref, each in zip(asked, counts, strict=True) if each.parked and ref not in hinted}
 
 
 async def _stays(store: Store, topology: Topology, ref: PartitionRef, kind: LeftoverKind) -> bool:

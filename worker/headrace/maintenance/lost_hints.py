@@ -1,4 +1,4 @@
-"""Raises hints for partitions that need a worker: hints may be lost with a process, or when a server fails over."""
+"""Raises hints for partitions that need a worker or hold parked jobs: a process or a failover may lose them."""
 
 from __future__ import annotations
 
@@ -30,8 +30,11 @@ class LostHints:
             return
 
         async def look(ref: PartitionRef) -> None:
-            if needs_worker(await turn.count(ref)):
+            counts = await turn.count(ref)
+            if needs_worker(counts):
                 await turn.store.hint(ref)
+            if counts.parked:
+                await turn.store.hint_parked(ref, counts.now)
 
         for version in topology.versions:
             await turn.each(topology.refs(version), look)

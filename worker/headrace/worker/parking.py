@@ -33,6 +33,8 @@ class Unparker:
 
     async def look(self) -> int:
         """Make the parked jobs of known types ready; the number of them. Raises what the store raises."""
+        if not self._told and self._store.hints_may_be_lost:
+            await self._raise_hints()
         parked = await self._store.parked_partitions(self._queue)
         freed = 0
         unknown: Counter[str] = Counter()
@@ -51,6 +53,14 @@ class Unparker:
             self._told = True
             self._tell(unknown)
         return freed
+
+    async def _raise_hints(self) -> None:
+        """See to it that no partition with parked jobs is missed because a worker died before it could tell."""
+        topology = await self._store.read_topology(self._queue)
+        refs = [ref for version in topology.versions for ref in topology.refs(version)] if topology else []
+        for ref, counts in zip(refs, await self._store.counts(refs), strict=True):
+            if counts.parked:
+                await self._store.hint_parked(ref, counts.now)
 
     def _tell(self, unknown: Counter[str]) -> None:
         for kind, jobs in unknown.most_common(TOLD_TYPES):

@@ -66,6 +66,13 @@ class ParkingSteps(Protocol):
         """Return the partitions of the queue that hold parked jobs, with the time (ms) when one was parked last."""
         ...
 
+    async def hint_parked(self, ref: PartitionRef, at: int) -> None:
+        """Raise the hint that a partition holds parked jobs, the last one since ``at`` (ms), unless there is one.
+
+        In a Cluster it is lost with a worker that dies right after it has parked a job. One too many does no harm.
+        """
+        ...
+
     async def bury_parked(self, ref: PartitionRef, type: str, limit: int = MAX_SETTLE) -> int:
         """Make at most ``limit`` (<= 250) parked jobs of this type dead letters; the number of them.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 from headrace.stores.bounds import MAX_SETTLE, check_batch, check_page
 from headrace.stores.protocols.moving import Fence
@@ -54,7 +55,15 @@ class RedisParking(RedisAccess):
     async def parked_partitions(self, queue: str) -> dict[PartitionRef, int]:
         """Return the partitions that hold parked jobs, with the time (ms) when one was parked last."""
         flat = iter(await self._client.command("ZRANGE", self._keys.queue(queue, "parked"), 0, -1, "WITHSCORES"))
-        return {labelled(queue, label): int(float(at)) for label, at in zip(flat, flat, strict=True)}
+        found: dict[PartitionRef, int] = {}
+        for label, at in zip(flat, flat, strict=True):
+            with suppress(ValueError):  # of a foreign hand: the audit's business
+                found[labelled(queue, label)] = int(float(at))
+        return found
+
+    async def hint_parked(self, ref: PartitionRef, at: int) -> None:
+        """Raise the hint that a partition holds parked jobs, unless there is one."""
+        await self._client.command("ZADD", self._keys.queue(ref.queue, "parked"), "NX", at, ref.label)
 
     async def bury_parked(self, ref: PartitionRef, type: str, limit: int = MAX_SETTLE) -> int:
         """Make parked jobs of this type dead letters; the number of them."""
