@@ -65,6 +65,7 @@ def test_a_refusal_is_typed_and_says_what_to_look_at(
         ("WRONGPASS invalid username-password pair or user is disabled.", AccessDenied, "credentials"),
         ("NOPERM User x has no permissions to run the 'evalsha' command", AccessDenied, "evalsha"),
         ("ERR DB index is out of range", InvalidInput, "no database of that number"),
+        ("ERR This instance has cluster support disabled", InvalidInput, "give redis:// instead of redis+cluster://"),
         ("ERR max number of clients reached", StoreUnavailable, "maxclients"),
         ("ERR something else", HeadraceError, "something else"),
         ("MOVED 3999 127.0.0.1:6381", Redirected, r"redis+cluster://"),

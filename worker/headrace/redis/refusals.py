@@ -64,6 +64,12 @@ _SIGNS: tuple[tuple[re.Pattern[str], Callable[[str, str], HeadraceError]], ...] 
         re.compile(r"DB index"),
         lambda where, _: InvalidInput("store URL", f"{where} has no database of that number", "give a lower one, or 0"),
     ),
+    (
+        re.compile(r"cluster support disabled"),
+        lambda where, _: InvalidInput(
+            "store URL", f"{where} is no node of a Redis Cluster", "give redis:// instead of redis+cluster://"
+        ),
+    ),
 )
 
 
