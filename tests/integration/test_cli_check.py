@@ -8,7 +8,9 @@ import threading
 from typing import Any
 
 import pytest
+from redis import Redis
 
+from headrace import Producer
 from headrace.cli.main import app
 from headrace.lifecycle import promote
 from headrace.stores import open_store
@@ -84,6 +86,32 @@ def test_a_replica_that_is_gone_is_missed_in_a_cluster_only(process_guard: Guard
         servers.close()
     assert code == 0
     assert [found["code"] for found in data["findings"] if found["level"] == "warning"] == ["NoReplica"] * 3
+
+
+def test_J8_a_partition_is_told_whose_time_the_server_has_not_reached(
+    process_guard: Guard, told: Any, prefix: str
+) -> None:
+    def problems(*queues: str) -> list[str]:
+        found = told(server.url, "--prefix", prefix, *queues)[1]["findings"]
+        return [each["problem"] for each in found if each["code"] == "TimeStandsStill"]
+
+    async def enqueued(version: int) -> None:
+        store = open_store(server.url, prefix)
+        await promote(store, QUEUE, version, 1)
+        await Producer(store).enqueue(QUEUE, "send", delay=60)
+        await store.close()
+
+    with RedisServer(persist=True, guard=process_guard) as server, Redis.from_url(server.url) as hand:
+        asyncio.run(enqueued(1))
+        assert problems(QUEUE) == []
+        meta = f"{{{prefix}:{QUEUE}:1:0}}:meta"
+        hand.hset(meta, "t", int(hand.hget(meta, "t")) + 86_400_000)  # as after a clock that was a day ahead
+        (problem,) = problems(QUEUE)
+        assert problem.startswith("the time of partition 1:0 is 86")
+        asyncio.run(enqueued(2))
+        (taken,) = hand.hmget(f"{{{prefix}:{QUEUE}:2:0}}:meta", "t")
+        seconds, _ = hand.time()
+        assert int(taken) <= (seconds + 1) * 1000  # the new version has the server's time
 
 
 def test_a_queue_is_compared_with_its_partitions(process_guard: Guard, told: Any, prefix: str) -> None:

@@ -76,6 +76,7 @@ class Code(StrEnum):
     SLOW = "Slow"
     CLIENTS_HIGH = "ClientsHigh"
     TOPOLOGY_DRIFT = "TopologyDrift"
+    TIME_STANDS_STILL = "TimeStandsStill"
     UNKNOWN_QUEUE = "UnknownQueue"
 
 
