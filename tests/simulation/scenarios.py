@@ -88,8 +88,6 @@ SMALL: dict[str, Setting] = {
 
 LARGE: dict[str, Setting] = {
     "withdrawn, promoted and completed": Setting((MINE_0, MINE_1), promoters=(((2, 1),),), withdraws=0),
-    "withdrawn while it moves twice": Setting((A,), promoters=(((2, 1), (3, 1)),), leaders=1, withdraws=0),
-    "withdrawn and purged": Setting((A, B), promoters=(((2, 1),),), leaders=1, withdraws=0, purges=True),
     "deleted and created again, two partitions": Setting(
         (MINE_0,), first=(1, 2), promoters=(((2, 1),), ((1, 1),)), deletes=True
     ),
