@@ -16,7 +16,7 @@ from headrace.stores.base import Counts
 from headrace.worker import WorkerSettings
 from headrace_operator.api.names import GROUP
 from headrace_operator.api.queue_spec import Connection, Limits, QueueSpec, Retry
-from headrace_operator.api.queue_status import Phase, QueueStatus
+from headrace_operator.api.queue_status import Phase, QueuePhase, QueueStatus
 from headrace_operator.api.scaling_spec import Scaling
 from headrace_operator.api.workers_spec import Workers
 from headrace_operator.reasons import Reason
@@ -169,8 +169,9 @@ def test_words_of_the_status_are_those_of_the_code() -> None:
     status = page.read_text().partition("## Status")[2]
     words = {text for text in CODE.findall(status) if re.fullmatch(r"[A-Z]\w+", text)}
     conditions = set(re.findall(r"[A-Z]\w+", QueueStatus.model_fields["conditions"].description or ""))
-    assert words <= {*Reason, *get_args(Phase), *conditions, "True"}
-    assert words >= {*get_args(Phase), *conditions}
+    phases = {*get_args(Phase), *get_args(QueuePhase)}
+    assert words <= {*Reason, *phases, *conditions, "True"}
+    assert words >= {*phases, *conditions}
     fields = {field.alias for field in QueueStatus.model_fields.values()}
     named = {text.removesuffix("[]") for text in CODE.findall(status)}
     assert fields - named == set()
