@@ -107,6 +107,8 @@ async def load(rig: Rig, operator: OperatorRig, name: str, jobs: int, rate: int)
     store = open_store(rig.server.url)
     producer = Producer(store.clone())
     promoted = asyncio.create_task(seen(rig.server.url, name, lambda topology: topology.active == 2))
+    # Watched from the beginning: the jobs are still being sent when the version goes.
+    left = asyncio.create_task(seen(rig.server.url, name, lambda topology: 1 not in topology.versions))
     try:
         await at_work(store, name)
         sent, began, bumped = 0, time.monotonic(), False
@@ -120,8 +122,7 @@ async def load(rig: Rig, operator: OperatorRig, name: str, jobs: int, rate: int)
                 await asyncio.to_thread(operator.patch, name, version=2, partitions=AFTER)
                 say("    asked for version 2")
             await asyncio.sleep(BATCH_SECONDS)
-        at = await promoted
-        gone = await seen(rig.server.url, name, lambda topology: 1 not in topology.versions)
+        at, gone = await promoted, await left
         while await asyncio.to_thread(rig.server.client.llen, DONE) < jobs:
             await asyncio.sleep(0.2)
             if time.monotonic() - began > DEADLINE:
@@ -129,6 +130,7 @@ async def load(rig: Rig, operator: OperatorRig, name: str, jobs: int, rate: int)
         return at, (gone - at) / 1000
     finally:
         promoted.cancel()
+        left.cancel()
         await producer.aclose()
         await store.close()
 
