@@ -9,7 +9,7 @@ from tests.cluster.rest import Object
 
 
 class ImageNotFound(Exception):
-    """The container has no ``command`` and the node does not know its image."""
+    """No image to run: the container has no ``command`` and the node does not know its image, or no registry can."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,11 @@ def repository(image: str) -> str:
 def find(container: Object, images: Mapping[str, Image]) -> Image:
     """The image of a container; its own ``command`` replaces the entrypoint, as in Kubernetes.
 
-    Raises :class:`ImageNotFound`.
+    Raises :class:`ImageNotFound`; for every image of a registry ``*.invalid``, a name that nothing can have.
     """
+    registry = container["image"].partition("/")[0]
+    if registry.endswith(".invalid"):
+        raise ImageNotFound(f'failed to pull image "{container["image"]}": no such host: {registry}')
     known = images.get(repository(container["image"]))
     command = container.get("command")
     if command:

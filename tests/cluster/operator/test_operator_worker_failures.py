@@ -56,28 +56,11 @@ def _used(queues: Queues) -> str | None:
 
 
 def test_E14_an_image_that_cannot_be_pulled_is_told_with_its_name(queues: Queues, redis: RedisServer) -> None:
-    cluster = queues.cluster
     queues.secret(redis.url)
-    # A node without anybody who runs Pods on it: what a kubelet would tell of the image, the test tells.
-    name = f"still-{queues.namespace}"
-    capacity = {"cpu": "4", "memory": "8Gi", "pods": "10"}
-    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {"still": name}}}
-    cluster.apply(node)
-    try:
-        cluster.patch("v1", "Node", name, None, {"spec": {"taints": []}})
-        status = {"capacity": capacity, "allocatable": capacity, "conditions": [{"type": "Ready", "status": "True"}]}
-        cluster.patch("v1", "Node", name, None, {"status": status}, subresource="status")
-        template = {"spec": {"nodeSelector": {"still": name}}}
-        queues.apply("mail", workers=workers(image="registry.example/mail:0", podTemplate=template))
-        pod = cluster.wait_for(
-            lambda: next((p for p in cluster.pods(queues.namespace) if p["spec"].get("nodeName") == name), None),
-            what="a Pod on that node",
-        )
-        waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "not found"}}
-        container = {"name": "worker", "image": "registry.example/mail:0", "imageID": "", "ready": False}
-        told = {"containerStatuses": [container | {"restartCount": 0, "state": waiting}]}
-        cluster.patch("v1", "Pod", pod["metadata"]["name"], queues.namespace, {"status": told}, subresource="status")
-        failing = queues.wait("mail", "WorkersAvailable", "False", "ImagePullBackOff")
-        assert "the image registry.example/mail:0 cannot be pulled" in failing["message"]
-    finally:
-        cluster.delete("v1", "Node", name)
+    queues.apply("mail", workers=workers(image="registry.invalid/mail:0"))
+    failing = queues.wait("mail", "WorkersAvailable", "False", "ImagePullBackOff")
+    assert "the image registry.invalid/mail:0 cannot be pulled" in failing["message"]
+    queues.wait("mail", "Ready", "False", "ImagePullBackOff")
+    queues.patch("mail", workers=workers())
+    queues.wait("mail", "WorkersAvailable", "True")
+    queues.wait("mail", "Ready", "True")
