@@ -233,6 +233,12 @@ async def problems(store: Store) -> Sequence[object]:
     if await store.read_topology(QUEUE) is None:
         return ()
     found = await audit(store, QUEUE, load=1.0)
+    if store.hints_may_be_lost:
+        # Of these the audit tells because somebody has to raise them: a leader, a worker that starts, or a repair.
+        lost = [each for each in found.open if (each.leftover.kind, each.leftover.key) == ("no hint", "parked")]
+        if lost:
+            await audit(store, QUEUE, load=1.0, repair=True)
+            found = await audit(store, QUEUE, load=1.0)
     return [*found.open, *found.unproven]
 
 

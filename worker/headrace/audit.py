@@ -84,7 +84,8 @@ async def audit(
             if mend:
                 await finish_promote(store, topology)
             found.leftovers.append(Place(ref.label, Leftover(kind, "meta", ref.label.encode(), mend)))
-    await _parked(store, found, listed.values(), repair=repair)
+    spoilt = {place.label for place in found.leftovers if place.leftover.kind == "key of another kind"}
+    await _parked(store, found, [ref for ref in listed.values() if ref.label not in spoilt], repair=repair)
     await pause()
     strays = {ref.label: ref for ref in await _hinted(store, topology, found, listed, repair=repair)}
     strays |= {ref.label: ref for ref in await _older(store, topology, pause) if ref.label not in listed}

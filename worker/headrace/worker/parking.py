@@ -6,6 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable
 
+from headrace.errors import HeadraceError, StoreUnavailable
 from headrace.stores.base import MAX_BATCH, Store
 from headrace.topology import PartitionRef
 
@@ -58,7 +59,13 @@ class Unparker:
         """See to it that no partition with parked jobs is missed because a worker died before it could tell."""
         topology = await self._store.read_topology(self._queue)
         refs = [ref for version in topology.versions for ref in topology.refs(version)] if topology else []
-        for ref, counts in zip(refs, await self._store.counts(refs), strict=True):
+        for ref in refs:
+            try:
+                (counts,) = await self._store.counts([ref])
+            except StoreUnavailable:
+                raise
+            except HeadraceError:  # spoilt by a foreign hand, which the audit tells; the others are to be found
+                continue
             if counts.parked:
                 await self._store.hint_parked(ref, counts.now)
 
