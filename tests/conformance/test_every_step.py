@@ -141,6 +141,9 @@ async def test_QE1_QE5_every_step_works_in_every_partition(store: Store, advance
     async with asyncio.timeout(60):
         while await through.wait_hint([QUEUE], 0.1) != ref(7):
             pass
+    await through.hint_parked(ref(7), 1)
+    assert ref(7) in await through.parked_partitions(QUEUE)
+    assert await through.unpark(ref(7), ["send"]) == 0  # nothing is parked there, so the hint goes in a Cluster
     assert await summarise(through, QUEUE) is not None
     assert await through.count_work(QUEUE, {"claimed": 1})
     await through.tick(QUEUE, "worker")
