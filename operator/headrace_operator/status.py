@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from headrace_operator.api.names import ACK_DATA_LOSS
@@ -30,6 +30,10 @@ from headrace_operator.workers.render import selector_of, selector_text
 
 MOVED = 0.2
 """Share by which a measured number has to change to be written again."""
+ACTIVE_STEP = timedelta(minutes=5)
+"""A queue that is busy all the time says so this often."""
+MEASURED = ("arrival_per_second", "service_seconds", "last_active_time")
+"""What the scaler measures, beside the depths."""
 
 
 def build_status(observed: Observed, plan: Plan, failure: Finding | None = None) -> QueueStatus:
@@ -114,7 +118,7 @@ def _facts(backend: Backend) -> dict[str, Any]:
 def _workers(observed: Observed, *, unscaled: bool) -> dict[str, Any]:
     spec, found = observed.queue.spec, observed.scaled
     if spec is None or spec.workers is None:
-        gone = ("replicas", "desired_replicas", "selector", "last_scale_time", "scale_target")
+        gone = ("replicas", "desired_replicas", "selector", "last_scale_time", "scale_target", *MEASURED)
         return dict.fromkeys(gone)
     body = found.body if found is not None else {}
     wanted = None if unscaled else spec.scaling.declared()
@@ -125,7 +129,19 @@ def _workers(observed: Observed, *, unscaled: bool) -> dict[str, Any]:
         "selector": selector_text(observed.queue) if found is None else selector_of(found.body),
         "scale_target": spec.scale_target if scales else None,
         "last_scale_time": observed.scaling.scaled_at or observed.queue.status.last_scale_time,
-    }
+    } | _measured(observed)
+
+
+def _measured(observed: Observed) -> dict[str, Any]:
+    """Return what the scaler measured; what it has not measured since it began keeps its old value."""
+    report = observed.scaling
+    active_at = None if report.active_at is None else report.active_at.replace(microsecond=0)
+    figures = (_rounded(report.arrivals_per_second), _rounded(report.service), active_at)
+    return {name: value for name, value in zip(MEASURED, figures, strict=True) if value is not None}
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.3g}")
 
 
 _REFUSED = (Reason.INVALID_WORKERS, Reason.INVALID_POD_TEMPLATE)
@@ -248,7 +264,7 @@ def _derived(status: QueueStatus) -> Any:
         condition.model_copy(update={"message": ""}) if condition.type == "Draining" else condition
         for condition in status.conditions
     ]
-    measured = {"depth": status.depth is not None, "oldest_ready_at": None}
+    measured = {"depth": status.depth is not None, "oldest_ready_at": None, **dict.fromkeys(MEASURED)}
     return status.model_copy(update={"conditions": conditions, **measured})
 
 
@@ -257,5 +273,12 @@ def _moved(old: QueueStatus, new: QueueStatus) -> bool:
     told = new.condition("Draining")
     if told is not None and told.reason == Reason.DRAIN_STUCK and told != old.condition("Draining"):
         return True  # who looks for the job that is named has to find it
-    pairs = zip(before.model_dump().values(), after.model_dump().values(), strict=True)
+    last, now = old.last_active_time, new.last_active_time
+    if now is not None and (last is None or now - last >= ACTIVE_STEP):
+        return True
+    pairs = [
+        *zip(before.model_dump().values(), after.model_dump().values(), strict=True),
+        (old.arrival_per_second or 0, new.arrival_per_second or 0),
+        (old.service_seconds or 0, new.service_seconds or 0),
+    ]
     return any((a == 0) != (b == 0) or abs(a - b) > MOVED * max(a, b) for a, b in pairs)

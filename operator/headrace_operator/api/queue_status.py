@@ -108,6 +108,13 @@ class QueueStatus(StatusModel):
     )
     depth: Depth | None = Field(None, description="Jobs by state, over all versions; refreshed when it moves.")
     oldest_ready_at: datetime | None = Field(None, description="Since when the oldest ready job has been due.")
+    arrival_per_second: float | None = Field(
+        None, description="Jobs that become ready in a second; measured while the operator scales by load."
+    )
+    service_seconds: float | None = Field(None, description="How long a job runs on average; measured likewise.")
+    last_active_time: datetime | None = Field(
+        None, description="When a worker was needed last, to within five minutes; measured likewise."
+    )
     replicas: int | None = Field(None, description="Worker Pods that exist.")
     desired_replicas: int | None = Field(None, description="Worker Pods that should exist.")
     last_scale_time: datetime | None = Field(None, description="When the number of Pods was last set by the load.")

@@ -163,4 +163,6 @@ class ScalingLoop:
 
 def _report(memory: ScalingMemory) -> ScalingReport:
     limit = memory.decision.limited_by if memory.decision is not None else None
-    return ScalingReport(limit if limit in TOLD else None, memory.scaled_at, memory.writer)
+    load, told = memory.load, limit if limit in TOLD else None
+    measured = (None, None) if load is None else (load.arrivals_per_second, load.service)
+    return ScalingReport(told, memory.scaled_at, memory.writer, *measured, memory.active_at)

@@ -58,6 +58,7 @@ class ScalingMemory:
     ``ready``: how many were ready then. ``decision``: the last one; ``stepped_down``: why workers were last
     given up. ``scaled_at``, ``wrote_at``: when replicas were last written,
     ``wrote``: how many. ``overwritten``: when somebody else wrote over them; ``writer``: who does that again and again.
+    ``load``: what was measured last; ``active_at``: when a worker was needed last, by the time of day.
     """
 
     record: Record | None = None
@@ -76,6 +77,8 @@ class ScalingMemory:
     wrote_at: float = float("-inf")
     overwritten: list[float] = field(default_factory=list)
     writer: str = ""
+    load: Load | None = None
+    active_at: datetime | None = None
 
 
 class Looked(NamedTuple):
@@ -144,7 +147,9 @@ class Scaler:
             await self._forget_leaving(target, memory, entries)
         load = None
         if stats is not None:
-            load = await self._measure(target, memory, stats)
+            load = memory.load = await self._measure(target, memory, stats)
+            if load.active:
+                memory.active_at = self._now()
         record = memory.record or Record()
         taking = max(0, target.replicas - len(memory.retired))
         pods = Pods(

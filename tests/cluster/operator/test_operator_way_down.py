@@ -47,6 +47,7 @@ def test_O18_O20_QG6_QG7_from_zero_to_eight_and_back_under_load_without_breaking
     fleet.wait(lambda: any("mail-workers: 0 -> " in message for message in fleet.messages()), "its Event")
     queues.wait("mail", "ScalingLimited", "True", "MaxReplicas")
     fleet.wait(lambda: queues.status("mail").get("lastScaleTime"), "its time")
+    fleet.wait(lambda: queues.status("mail").get("lastActiveTime"), "that workers are needed")
     fleet.wait(lambda: sorted(fleet.holders().values()) == [2] * 8, "two jobs in each Pod", 120)
 
     # Fewer are needed, and jobs are run all the time: which Pods take them is nobody's choice.

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any, cast
 
 import pytest
 
 from headrace.stores.base import Beat, Store, WorkerEntry
 from headrace_operator import steps
+from headrace_operator.api.queue_status import QueueStatus
 from headrace_operator.observed import ConnectionProblem, Observed, QueueObject, WorkersObject
 from headrace_operator.planning import plan
 from headrace_operator.reasons import Finding, Reason
@@ -16,7 +18,7 @@ from headrace_operator.scaling import Limit
 from headrace_operator.scaling.report import ScalingReport
 from headrace_operator.scaling.rival_queues import other_scaler
 from headrace_operator.scaling.target import target_of
-from headrace_operator.status import build_status
+from headrace_operator.status import build_status, to_write
 from tests.unit.operator.scene import NOW, backend, counts, filled, known, observed, queue, queue_version, topology
 
 V1 = topology({1: (4, "active")})
@@ -175,6 +177,35 @@ def test_when_the_number_was_last_set_is_told_and_stays_told() -> None:
     assert status.last_scale_time == NOW
     restarted = replace(there, scaling=ScalingReport(), queue=replace(there.queue, status=status))
     assert build_status(restarted, plan(restarted)).last_scale_time == NOW
+
+
+def test_what_was_measured_is_told_and_stays_told_and_is_no_reason_to_look_again() -> None:
+    there = report(arrivals_per_second=12.3456, service=0.25, active_at=NOW)
+    assert there.scaling == ScalingReport()
+    status = build_status(there, plan(there))
+    assert (status.arrival_per_second, status.service_seconds, status.last_active_time) == (12.3, 0.25, NOW)
+    restarted = replace(there, scaling=ScalingReport(), queue=replace(there.queue, status=status))
+    assert build_status(restarted, plan(restarted)).arrival_per_second == 12.3
+    idle = replace(restarted, scaling=ScalingReport(arrivals_per_second=0.0, service=0.25, active_at=NOW))
+    assert build_status(idle, plan(idle)).arrival_per_second == 0
+
+
+def test_E13_what_was_measured_is_written_with_the_other_measurements() -> None:
+    def status(**told: Any) -> QueueStatus:
+        return build_status(report(**told), plan(report(**told)))
+
+    before = status(arrivals_per_second=10.0, service=0.2, active_at=NOW)
+    for told, moved in (
+        ({"arrivals_per_second": 11.0}, False),
+        ({"arrivals_per_second": 13.0}, True),
+        ({"arrivals_per_second": 0.0}, True),
+        ({"service": 0.3}, True),
+        ({"active_at": NOW + timedelta(minutes=4)}, False),
+        ({"active_at": NOW + timedelta(minutes=5)}, True),
+    ):
+        after = status(**({"arrivals_per_second": 10.0, "service": 0.2, "active_at": NOW} | told))
+        assert not to_write(before, after, measured_due=False)
+        assert to_write(before, after, measured_due=True) == moved, told
 
 
 def test_what_is_scaled_by_load_is_ours_and_measured_only_where_that_can_be_trusted() -> None:
