@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import InvalidInput
-from headrace.stores import open_store
+from headrace.redis.options import read_options
+from headrace.redis.urls import SCHEMES, credentials
+from headrace.stores import REDIS_SCHEMES, open_store
+from headrace.stores.redis import RedisStore
 
 SECRET = "hunter2"
 
@@ -47,6 +50,21 @@ def refused(url: str) -> str:
         ("rediss://one?ssl_cert_reqs=optional", "has a wrong ssl_cert_reqs; give required or none"),
         ("unix:///run/redis.sock?db=x", "has a database that is not a number; give db=NUMBER"),
         ("redis://one?db=3", "has an unknown option db"),
+        ("unix://run/redis.sock", "has no path of a socket; use unix:///path/of/socket, with three slashes"),
+        ("unix://:hunter2@", "has no path of a socket"),
+        ("redis://:hun%ffter2@one", "has percent-encoded bytes in user or password that are no UTF-8"),
+        ("redis+cluster://hunter2%ff@one", "has percent-encoded bytes in user or password that are no UTF-8"),
+        ("redis://:hunter2\n@one", "has a line break or another control character in it"),
+        ("redis://:hunt\ter2@one", "has a line break or another control character in it"),
+        ("redis://:hun/ter2@one", "cannot be parsed"),
+        ("redis://:hun?ter2@one", "cannot be parsed"),
+        ("redis://:hun#ter2@one", "cannot be parsed"),
+        ("redis://:hunter2[@one", "cannot be parsed"),
+        ("redis:hunter2@one", "cannot be parsed"),
+        ("redis://one:hunter2", "has a port that is not a number"),
+        ("redis://one/hunter2", "has a database that is not a number"),
+        ("redis+sentinel://one/jobs/hunter2", "has a database that is not a number"),
+        ("redis+cluster://:hunter2@one/jobs", "names a database"),
     ],
 )
 def test_a_wrong_option_is_named(url: str, told: str) -> None:
@@ -58,6 +76,19 @@ def test_certificate_and_key_belong_together(tmp_path: Path) -> None:
     assert "one of ssl_certfile and ssl_keyfile; give both" in refused(
         f"rediss://one?ssl_certfile={tmp_path / 'a.crt'}"
     )
+
+
+def test_every_scheme_that_is_opened_is_one_that_is_parsed() -> None:
+    assert set(REDIS_SCHEMES) == set(SCHEMES)
+    for scheme in ("", "http", "memory"):
+        with pytest.raises(InvalidInput):
+            RedisStore(f"{scheme}://one")
+
+
+def test_a_plus_in_an_option_is_a_plus_as_it_is_in_a_password_in_front_of_the_host() -> None:
+    options = read_options("sentinel_password=a+b%2B%26%20c", tls=False, sentinel=True, socket=False)
+    assert options.sentinel == {"password": "a+b+& c"}
+    assert credentials("us+er:a+b%2B") == {"username": "us+er", "password": "a+b+"}
 
 
 @pytest.mark.parametrize(

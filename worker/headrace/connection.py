@@ -14,6 +14,7 @@ from headrace.errors import InvalidInput
 from headrace.rotation import follow
 from headrace.setting_errors import SECRET, InvalidSettings, problem_text, setting_of
 from headrace.stores import Store, open_store
+from headrace.stores.prefix import MAX_PREFIX, PREFIX_PATTERN
 
 
 def unless_overruled(found: dict[str, Any], stronger: Mapping[str, Any]) -> dict[str, Any]:
@@ -53,7 +54,7 @@ class ConnectionSettings(BaseSettings):
 
     redis_url: SecretStr = Field(SecretStr("redis://127.0.0.1:6379/0"), description="URL of the store.")
     redis_url_file: Path | None = Field(None, description="File that holds the URL; wins over redis_url.")
-    prefix: str = Field("headrace", min_length=1, max_length=100, pattern=r"^[^{}\s]+$", description="Of every key.")
+    prefix: str = Field("headrace", max_length=MAX_PREFIX, pattern=f"^{PREFIX_PATTERN}$", description="Of every key.")
 
     def __init__(self, /, **given: Any) -> None:
         try:

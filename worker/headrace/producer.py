@@ -16,6 +16,7 @@ from typing import Any
 
 from headrace.envelope import MAX_PAYLOAD_BYTES, body_priority, record_body
 from headrace.errors import HeadraceError, InvalidInput, JobFailed, OutcomeUnknown
+from headrace.forks import check_process, this_process
 from headrace.ids import encode_id
 from headrace.inquiry import Inquiry
 from headrace.job import Enqueued
@@ -26,7 +27,7 @@ from headrace.lifecycle import CLIENT_RETRY_MS
 from headrace.pending import Pending
 from headrace.placement import Placement
 from headrace.retry import RetryPolicy
-from headrace.stores import open_store
+from headrace.stores import check_store, open_store
 from headrace.stores.base import NewJob, Once, Replicas, Store
 from headrace.topology import check_queue_name
 from headrace.waiting import DEFAULT_TIMEOUT, Pace, Waiter
@@ -43,6 +44,8 @@ MAX_WAIT_MS = 2000
 
 class Producer:
     """Enqueues jobs through a Store, from one event loop. Any number of tasks may share it.
+
+    After a fork its calls raise HeadraceError in the child: make one per process.
 
     ``store`` is a Store, or a URL that is opened with ``prefix`` (see `headrace.stores.open_store`). Use as an async
     context manager, or call `aclose`: both close the store.
@@ -73,7 +76,7 @@ class Producer:
         check_whole("max_payload_bytes", max_payload_bytes, 1)
         check_whole("wait_replicas", wait_replicas, 0, MAX_REPLICAS)
         check_whole("wait_ms", wait_ms, 1, MAX_WAIT_MS, " ms")
-        opened = open_store(store, prefix) if store is None or isinstance(store, str) else store
+        opened = open_store(store, prefix) if store is None or isinstance(store, str) else check_store(store)
         self._store = opened
         self._max_payload_bytes = max_payload_bytes
         self._placement = Placement(
@@ -88,6 +91,7 @@ class Producer:
         self._idle = asyncio.Event()
         self._idle.set()
         self._closed = False
+        self._process = this_process()
 
     async def enqueue(
         self,
@@ -257,7 +261,12 @@ class Producer:
         return status.result
 
     async def aclose(self) -> None:
-        """Wait for calls under way and close the store; further calls raise HeadraceError. Idempotent."""
+        """Wait for calls under way and close the store; further calls raise HeadraceError. Idempotent.
+
+        After a fork it does nothing: the calls and the connections are those of the process that made them.
+        """
+        if self._process != this_process():
+            return
         self._closed = True
         await asyncio.gather(*self._senders.values())
         await self._idle.wait()
@@ -272,6 +281,7 @@ class Producer:
         await self.aclose()
 
     def _check_open(self) -> None:
+        check_process("Producer", self._process)
         if self._closed:
             raise HeadraceError("this Producer is closed; make a new one")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 from collections.abc import Coroutine, Generator, Iterable
 from datetime import datetime, timedelta
@@ -11,6 +10,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from headrace.errors import HeadraceError
+from headrace.forks import check_process, this_process
 from headrace.job_fields import Priority
 from headrace.job_status import JobStatus, State
 from headrace.producer import Enqueued, JobSpec, Producer
@@ -37,7 +37,7 @@ class SyncProducer:
         self._thread.start()
         self._closed = False
         self._lock = threading.Lock()
-        self._process = os.getpid()
+        self._process = this_process()
 
     def enqueue(
         self,
@@ -122,12 +122,9 @@ class SyncProducer:
         return self._run(self._producer.result(queue, id, timeout=timeout))
 
     def _run(self, call: Coroutine[Any, Any, T]) -> T:
-        if os.getpid() != self._process:  # before the lock, which may be held for ever there
+        if self._process != this_process():  # before the lock, which may be held for ever there
             call.close()
-            raise HeadraceError(
-                "this SyncProducer was made in another process, whose thread is not here; make one per process, after "
-                "the fork"
-            )
+            check_process("SyncProducer", self._process)
         with self._lock:  # so that `close` knows of every call that was let in
             if self._closed:
                 call.close()
@@ -137,7 +134,7 @@ class SyncProducer:
 
     def close(self) -> None:
         """Wait for calls under way, close the connection and end the thread; after a fork, do nothing. Idempotent."""
-        if os.getpid() != self._process:  # connection and thread are of the process that made them
+        if self._process != this_process():  # connection and thread are of the process that made them
             return
         with self._lock:
             if self._closed:

@@ -15,6 +15,7 @@ from typing import Any
 from redis.exceptions import ResponseError
 
 from headrace.errors import HeadraceError, StoreUnavailable, UnsupportedServer
+from headrace.forks import check_process, this_process
 from headrace.redis.info import facts as server_facts
 from headrace.redis.info import memory as memory_use
 from headrace.redis.info import parse as info_fields
@@ -47,6 +48,7 @@ class RedisClient:
         self._closed = False
         self._tls = url.startswith("rediss")
         self._spoke = False
+        self._process: int | None = None
 
     async def close(self) -> None:
         """Close all connections. Calls under way, and all that follow, end with StoreUnavailable. Idempotent."""
@@ -224,6 +226,10 @@ class RedisClient:
         # Or the library would connect again, and nobody would close that connection.
         if self._closed:
             raise self._closed_error()
+        # A connection that two processes read from gives each of them answers of the other.
+        if self._process is None:
+            self._process = this_process()
+        check_process("connection to Redis", self._process)
 
     def _closed_error(self) -> StoreUnavailable:
         return StoreUnavailable(f"redis {self.server}: the connection was closed")

@@ -23,7 +23,7 @@ from headrace.redis.options import read_options
 from headrace.redis.pipeline import Argument, Command, Replicas
 from headrace.redis.refusals import Redirected
 from headrace.redis.scripts import Script
-from headrace.redis.urls import CLUSTER_SCHEMES, Address, addresses, malformed, server_name, split
+from headrace.redis.urls import CLUSTER_SCHEMES, Address, addresses, credentials, malformed, server_name, split
 from headrace.server_facts import MemoryUse, ServerFacts
 
 SLOTS = 16384
@@ -44,6 +44,7 @@ class ClusterClient:
             raise malformed()
         self._scheme = CLUSTER_SCHEMES[parts.scheme]
         self._login, _, hosts = parts.netloc.rpartition("@")
+        credentials(self._login)
         self._seeds = addresses(hosts, 6379)
         if parts.path.strip("/") not in ("", "0"):
             raise InvalidInput("store URL", "names a database", "leave it out: a Redis Cluster has database 0 only")

@@ -28,7 +28,9 @@ def read_options(query: str, *, tls: bool, sentinel: bool, socket: bool) -> Opti
 
     ``tls``, ``sentinel``, ``socket``: what the URL's scheme allows for.
     """
-    given = {name: values[-1] for name, values in parse_qs(query, keep_blank_values=True).items()}
+    # It is no form: a plus is a plus, as it is in a password in front of the host.
+    parsed = parse_qs(query.replace("+", "%2B"), keep_blank_values=True)
+    given = {name: values[-1] for name, values in parsed.items()}
     allowed = (*(_TLS if tls else ()), *(_SENTINEL if sentinel else ()), *(("db",) if socket else ()))
     for name in given:
         if name in _TLS and not tls:

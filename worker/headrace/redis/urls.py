@@ -16,9 +16,11 @@ from redis.backoff import NoBackoff
 from headrace.errors import InvalidInput
 from headrace.redis.options import read_options
 from headrace.redis.sentinels import Sentinels
+from headrace.url_text import url_text
 
 CLUSTER_SCHEMES = {"redis+cluster": "redis", "rediss+cluster": "rediss"}
 SENTINEL_SCHEMES = ("redis+sentinel", "rediss+sentinel")
+SCHEMES = ("redis", "rediss", "unix", *CLUSTER_SCHEMES, *SENTINEL_SCHEMES)
 SENTINEL_PORT = 26379
 _DATABASE = re.compile(r"(/\d*)?\Z")
 
@@ -35,17 +37,21 @@ def malformed(problem: str = "cannot be parsed") -> InvalidInput:
 
 
 def split(url: str) -> SplitResult:
-    """Split a URL; raise InvalidInput if it is malformed.
+    """Split a URL; raise InvalidInput if it is malformed, or of another scheme.
 
     A password with a bare ``/``, ``?`` or ``#`` makes it so: a part of the password would be taken for port, path or
     query, and be shown.
     """
+    if any(character < " " for character in url_text(url)):  # which would be left out in silence
+        raise malformed("has a line break or another control character in it")
     try:
         parts = urlsplit(url)
     except ValueError:
         raise malformed() from None
-    if parts.fragment or "@" in parts.path or "@" in parts.query:
+    if parts.scheme not in SCHEMES or parts.fragment or "@" in parts.path or "@" in parts.query:
         raise malformed()
+    if parts.scheme == "unix" and (parts.netloc.rpartition("@")[2] or not parts.path):
+        raise InvalidInput("store URL", "has no path of a socket", "use unix:///path/of/socket, with three slashes")
     return parts
 
 
@@ -99,8 +105,7 @@ def connect(url: str, *, call_timeout: float, connect_timeout: float) -> Connect
     server = server_name(url)
     parts = split(url)
     login, _, hosts = parts.netloc.rpartition("@")
-    user, _, password = login.partition(":")
-    options |= {"username": unquote(user) or None, "password": unquote(password) or None}
+    options |= credentials(login)
     sentinel, tls = parts.scheme in SENTINEL_SCHEMES, parts.scheme.startswith("rediss")
     given = read_options(parts.query, tls=tls, sentinel=sentinel, socket=parts.scheme == "unix")
     if sentinel:
@@ -115,6 +120,15 @@ def connect(url: str, *, call_timeout: float, connect_timeout: float) -> Connect
         options |= {"host": unquote(host), "port": port, "db": int(parts.path.strip("/") or 0)}
     pool: Any = redis.ConnectionPool(connection_class=kind, **options, **given.tls)
     return Connection(redis.Redis.from_pool(pool), server)
+
+
+def credentials(login: str) -> dict[str, str | None]:
+    """Return user and password of the part in front of the ``@``. Raises InvalidInput."""
+    try:
+        user, password = (unquote(part, errors="strict") for part in login.partition(":")[::2])
+    except UnicodeDecodeError:
+        raise malformed("has percent-encoded bytes in user or password that are no UTF-8") from None
+    return {"username": user or None, "password": password or None}
 
 
 def _shown(hosts: list[Address]) -> str:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from typing import cast
 
 from headrace.errors import InvalidInput
 from headrace.stores.base import Store
+from headrace.stores.prefix import check_prefix
+from headrace.url_text import url_text
 
-__all__ = ["Store", "open_store", "server_of"]
+__all__ = ["Store", "check_store", "open_store", "server_of"]
 
 REDIS_SCHEMES = ("redis", "rediss", "unix", "redis+cluster", "rediss+cluster", "redis+sentinel", "rediss+sentinel")
 
@@ -22,9 +25,8 @@ def open_store(url: str, prefix: str = "headrace") -> Store:
     ``prefix`` stands in front of every key. No connection is made before the first call. Raises InvalidInput (the URL,
     which may hold a password, is never part of the message).
     """
-    if not isinstance(url, str):  # often a variable of the environment that is not set
-        raise InvalidInput("store URL", f"is {url!r} and not text", "give a URL such as redis://127.0.0.1:6379/0")
-    scheme = url.partition(":")[0]
+    scheme = url_text(url).partition(":")[0]
+    check_prefix(prefix)
     if scheme in REDIS_SCHEMES:
         from headrace.stores.redis import RedisStore
 
@@ -36,9 +38,17 @@ def open_store(url: str, prefix: str = "headrace") -> Store:
     raise _unknown(url)
 
 
+def check_store(store: object) -> Store:
+    """Return what is a Store. Raises InvalidInput, which shows nothing of it: a URL may hold a password."""
+    if callable(getattr(store, "read_topology", None)) and not isinstance(store, type):
+        return cast(Store, store)
+    kind = store.__name__ if isinstance(store, type) else type(store).__name__
+    raise InvalidInput("store", f"is {kind} and no Store", "give what open_store(URL) returns")
+
+
 def server_of(url: str) -> str:
     """Return what may be shown of a store's URL: hosts, ports and database. Raises InvalidInput if it is malformed."""
-    scheme = url.partition(":")[0]
+    scheme = url_text(url).partition(":")[0]
     if scheme in REDIS_SCHEMES:
         from headrace.redis.urls import server_name
 

@@ -15,8 +15,9 @@ from typing import Any
 
 from headrace.app import App
 from headrace.errors import HeadraceError, UnsupportedServer
+from headrace.forks import check_process, this_process
 from headrace.maintenance import Housekeeping, Signs, duties
-from headrace.stores.base import Store
+from headrace.stores import Store, check_store
 from headrace.worker.cancellation import cancel_all
 from headrace.worker.candidacies import Candidacies, led_queue
 from headrace.worker.claims import Claims
@@ -85,7 +86,7 @@ class Worker:
         settle_delay: float = POOL_SECONDS,
     ) -> None:
         self._app = app
-        self._store = store
+        self._store = check_store(store)
         self._settings = settings or WorkerSettings()
         self._metrics: Metrics = metrics or metrics_for(self._settings)
         self._settle_delay = settle_delay
@@ -93,7 +94,7 @@ class Worker:
         self._stop = asyncio.Event()
         self._stop_now = asyncio.Event()
         self._ended = asyncio.Event()
-        self._ran = False
+        self._ran, self._process = False, this_process()
         self._candidacies: Candidacies | None = None
         self.started = asyncio.Event()
         """Set once the worker claims."""
@@ -129,6 +130,7 @@ class Worker:
         """
         if self._ran:
             raise RuntimeError("a Worker runs once; make a new one")
+        check_process("Worker", self._process)
         self._ran = True
         loop = asyncio.get_running_loop()
         signals = (signal.SIGTERM, signal.SIGINT) if handle_signals else ()

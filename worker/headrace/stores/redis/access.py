@@ -7,11 +7,12 @@ from typing import Any
 
 import msgpack
 
-from headrace.errors import Fenced, InvalidInput, StoreUnavailable
+from headrace.errors import Fenced, StoreUnavailable
 from headrace.redis.by_url import open_client
 from headrace.redis.client import Argument, RedisClient
 from headrace.redis.cluster import ClusterClient
 from headrace.stores.bounds import TOMBSTONE_TTL_MS
+from headrace.stores.prefix import check_prefix
 from headrace.stores.protocols.moving import Fence
 from headrace.stores.redis.hints import ClusterHints
 from headrace.stores.redis.keys import Keys
@@ -29,10 +30,8 @@ class RedisAccess:
     """Base of the concerns of `headrace.stores.redis.RedisStore`. ``_hints``: only in a Cluster, see `_hint`."""
 
     def __init__(self, url: str, *, prefix: str = "headrace") -> None:
-        if not prefix or set(prefix) & set("{}: \n"):
-            raise InvalidInput("prefix", f"{prefix!r} cannot be used", "use text without '{', '}', ':' and spaces")
         self._url = url
-        self._prefix = prefix
+        self._prefix = check_prefix(prefix)
         self._client = open_client(url)
         self._keys = Keys(prefix, hinted=isinstance(self._client, RedisClient))
         self._hints = ClusterHints(self._client, self._keys) if isinstance(self._client, ClusterClient) else None
