@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from functools import cache, cached_property
+from typing import Any
 
 from headrace.redis.permissions import rule
 from tests.cluster.guard import Guard
@@ -64,13 +66,24 @@ class RedisSetups:
 
     def keys(self, setup: str, prefix: str) -> dict[str, int]:
         """Return the keys under a prefix, on whatever primary, with their time to live in ms (-1: for ever)."""
-        primaries = {"cluster": lambda: self.cluster.masters, "sentinel": lambda: [self.sentinel.primary]}
         found: dict[str, int] = {}
+        for client in self.primaries(setup):
+            for name in client.scan_iter(match=f"{{{prefix}*", count=1000):
+                found[name.decode()] = client.pttl(name)
+        return found
+
+    def clear(self, setup: str, prefix: str) -> None:
+        """Remove the keys under a prefix: a test that makes very many would slow all that look through the keys."""
+        for client in self.primaries(setup):
+            for name in list(client.scan_iter(match=f"{{{prefix}*", count=1000)):
+                client.unlink(name)
+
+    def primaries(self, setup: str) -> Iterator[Any]:
+        """Yield a client of each server that takes writes, for a user who may do everything."""
+        primaries = {"cluster": lambda: self.cluster.masters, "sentinel": lambda: [self.sentinel.primary]}
         for server in primaries.get(setup, lambda: [self._single(setup)])():
             with server.client() as client:
-                for name in client.scan_iter(match=f"{{{prefix}*", count=1000):
-                    found[name.decode()] = client.pttl(name)
-        return found
+                yield client
 
     def close(self) -> None:
         """End what was started here. The single servers are their owner's."""
