@@ -32,14 +32,14 @@ def run(rig: Rig) -> Result:
     return rig.result("B2", TITLE, series, checks(series), notes)
 
 
-def enqueue(rig: Rig, subject: Subject, mode: str, partitions: int = 1) -> Sample | None:
-    """Enqueue on an empty server; None if the subject has no such call."""
+def enqueue(rig: Rig, subject: Subject, mode: str, partitions: int = 1) -> Sample:
+    """Enqueue on an empty server. Raises Unsupported if the subject has no such call."""
     rig.server.flush()
     jobs = subject.jobs(min(rig.scaled(JOBS[mode]), JOBS[mode]))
     outcome, redis_cpu = rig.run(
         subject, "enqueue", jobs=jobs, mode=mode, bulk=BULK, callers=CALLERS, partitions=partitions
     )
-    return None if outcome.unsupported else throughput(outcome, redis_cpu)
+    return throughput(outcome, redis_cpu)
 
 
 def checks(series: Sequence[Series]) -> list[Check]:

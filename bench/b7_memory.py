@@ -29,15 +29,13 @@ def run(rig: Rig) -> Result:
     return rig.result("B7", TITLE, series, checks(series), [note])
 
 
-def memory(rig: Rig, subject: Subject, jobs: int, state: str) -> Sample | None:
-    """Fill an empty server and compare its memory; None if the subject has no delayed jobs."""
+def memory(rig: Rig, subject: Subject, jobs: int, state: str) -> Sample:
+    """Fill an empty server and compare its memory. Raises Unsupported if the subject has no delayed jobs."""
     count = subject.jobs(jobs)
     delay = {"delay": DELAY_SECONDS} if state == "scheduled" else {}
     # Once before, so that the scripts and the queue's own keys are not counted as jobs.
     rig.server.flush()
-    outcome, _ = rig.run(subject, "fill", jobs=1, payload=PAYLOAD, **delay)
-    if outcome.unsupported:
-        return None
+    rig.run(subject, "fill", jobs=1, payload=PAYLOAD, **delay)
     before = rig.server.used_memory()
     rig.run(subject, "fill", jobs=count, payload=PAYLOAD, **delay)
     return Sample(value=(rig.server.used_memory() - before) / count, jobs=count)

@@ -12,7 +12,7 @@ from typing import Any
 
 from bench.report import OURS, Check, Result, Sample, Series, all_met
 from bench.server import BenchServer
-from bench.subject import Action, Outcome, Subject, SubjectError
+from bench.subject import Action, Outcome, Subject, SubjectError, Unsupported
 
 CONCURRENCY = 100
 
@@ -21,13 +21,13 @@ CONCURRENCY = 100
 class Case:
     """One thing to measure in every round.
 
-    ``measure`` returns a sample, or one for each part by its name, or None if the subject has no such thing.
+    ``measure`` returns a sample, or one for each part by its name. Raises Unsupported if the subject has no such thing.
     """
 
     subject: str
     name: str
     unit: str
-    measure: Callable[[], Sample | dict[str, Sample] | None]
+    measure: Callable[[], Sample | dict[str, Sample]]
 
 
 @dataclass
@@ -58,10 +58,15 @@ class Rig:
         return [peer for peer in self.peers if peer.name in names]
 
     def run(self, subject: Subject, action: Action, **parameters: object) -> tuple[Outcome, float]:
-        """Run a subject; return its outcome and the CPU seconds of the server's main thread meanwhile."""
+        """Run a subject; return its outcome and the CPU seconds of the server's main thread meanwhile.
+
+        Raises SubjectError, Unsupported.
+        """
         before = self.server.main_thread_cpu()
         outcome = subject.run(action, {"url": self.server.url, **parameters})
         used = self.server.main_thread_cpu() - before
+        if outcome.unsupported:
+            raise Unsupported(outcome.unsupported)
         if outcome.redis_cpu_seconds is not None:
             used = outcome.redis_cpu_seconds
         self.noted(subject, action, outcome)
@@ -79,25 +84,31 @@ class Rig:
     def interleaved(self, cases: Iterable[Case]) -> list[Series]:
         """Measure every case once per round, in turn, so that all meet the same machine.
 
-        A peer that fails is reported as missing and left out from then on; a failure of ours ends the run.
+        A peer that fails is reported as missing and left out from then on; a failure of ours ends the run. A case that
+        a peer does not support is reported as missing too, and leaves its other cases alone.
         """
         cases = list(cases)
         found: dict[tuple[int, str], list[Sample]] = {}
         failed: set[str] = set()
+        unsupported: set[int] = set()
         for turn in range(self.rounds):
             for number, case in enumerate(cases):
-                if case.subject in failed:
+                if case.subject in failed or number in unsupported:
                     continue
                 say(f"round {turn + 1}/{self.rounds}  {case.subject} {case.name}")
                 try:
                     measured = case.measure()
+                except Unsupported as error:
+                    unsupported.add(number)
+                    self.missing[f"{case.subject}, {case.name}"] = str(error)
+                    continue
                 except SubjectError as error:
                     if case.subject == OURS:
                         raise
                     failed.add(case.subject)
                     self.missing[case.subject] = str(error)
                     continue
-                parts = {"": measured} if isinstance(measured, Sample) else measured or {}
+                parts = {"": measured} if isinstance(measured, Sample) else measured
                 for part, sample in parts.items():
                     found.setdefault((number, part), []).append(sample)
                     say(f"    {part} {sample.value:,.4g} {case.unit}")

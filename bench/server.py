@@ -14,6 +14,7 @@ from headrace.topology import Topology
 from tests.services.redis import Flavour, RedisServer, flavours
 
 KEYS = Keys("headrace")
+SECONDS_OF_A_CALL = 120.0
 
 
 class BenchServer:
@@ -25,7 +26,8 @@ class BenchServer:
 
     def __enter__(self) -> BenchServer:
         self._server.start()
-        self._client = redis.Redis.from_url(self._server.url, protocol=2)
+        # To empty a server of the million jobs of a peer takes many seconds.
+        self._client = redis.Redis.from_url(self._server.url, protocol=2, socket_timeout=SECONDS_OF_A_CALL)
         return self
 
     def __exit__(

@@ -32,10 +32,11 @@ DEADLINE = 600.0
 READY_SECONDS = 180.0
 ROOT = Path(__file__).resolve().parent.parent
 
-Action = Literal["fill", "work", "enqueue", "attend", "schedule", "lateness", "cycle", "lifecycle"]
+Action = Literal["fill", "work", "enqueue", "schedule", "attend", "cycle", "lifecycle"]
 """``fill`` puts jobs into the queue, untimed, by the fastest way there is. ``work`` runs a worker until they are done.
-``enqueue`` is timed; its parameter ``mode`` is ``bulk``, ``single``, ``concurrent`` or ``drip``. Every subject has
-these three; the others are ours alone, see `bench.ours`."""
+``enqueue`` is timed; its parameter ``mode`` is ``bulk``, ``single``, ``concurrent`` or ``drip``. ``schedule`` enqueues
+jobs that become due one by one. Every subject has these four, or says that it does not support one; the others are ours
+alone, see `bench.ours`."""
 
 
 class Outcome(BaseModel):
@@ -64,6 +65,10 @@ def _guard() -> Guard:
 
 class SubjectError(RuntimeError):
     """A subject failed, did not end in time, or printed something else than an outcome."""
+
+
+class Unsupported(SubjectError):
+    """A subject has no such thing; the message says what it lacks."""
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bench.ours.produce import enqueue, fill, schedule
 from bench.ours.steps import cycle, lifecycle
-from bench.ours.work import attend, lateness, work
+from bench.ours.work import attend, work
 from bench.peers.python.meter import serve
 
 if __name__ == "__main__":
@@ -15,7 +15,6 @@ if __name__ == "__main__":
             "enqueue": enqueue,
             "work": work,
             "attend": attend,
-            "lateness": lateness,
             "cycle": cycle,
             "lifecycle": lifecycle,
         }

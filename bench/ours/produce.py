@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
+from collections.abc import Sequence
 from typing import Any
 
 from bench.ours.queue import LOOP, QUEUE, TYPE, VERSION, prepared, run, store_of
-from bench.peers.python.meter import enqueued, payload
+from bench.peers.python.meter import Due, enqueued, payload, scheduled
 from headrace.producer import JobSpec, Producer
 
 FILL_BATCH = 1000
@@ -58,14 +58,10 @@ async def _schedule(parameters: dict[str, Any]) -> dict[str, Any]:
     store = store_of(parameters)
     await prepared(store, parameters)
     producer = Producer(store)
-    jobs, text = int(parameters["jobs"]), payload(parameters)
-    first, step = time.time() + float(parameters["after"]), float(parameters["span"]) / jobs
-    specs = [JobSpec(TYPE, text, run_at=first + number * step) for number in range(jobs)]
-    for begun in range(0, jobs, FILL_BATCH):
-        await producer.enqueue_many(QUEUE, specs[begun : begun + FILL_BATCH])
-    if time.time() >= first:
-        raise RuntimeError(
-            f"enqueueing {jobs} jobs took longer than the {parameters['after']} s before the first is due"
-        )
+
+    async def many(dues: Sequence[Due]) -> None:
+        await producer.enqueue_many(QUEUE, [JobSpec(TYPE, text, run_at=due_ms / 1000) for due_ms, text in dues])
+
+    report = await scheduled(parameters, many, version=VERSION)
     await producer.aclose()
-    return {"jobs": jobs, "seconds": 0.0, "cpu_seconds": 0.0, "version": VERSION}
+    return report

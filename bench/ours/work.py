@@ -23,7 +23,7 @@ CPU_SECONDS = 0.001
 
 
 def work(parameters: dict[str, Any]) -> dict[str, Any]:
-    """Run a worker until ``jobs`` jobs are acknowledged.
+    """Run a worker until ``jobs`` jobs are acknowledged; with ``leave`` until they have started.
 
     ``store``: redis (default), or memory, filled here first. ``kind``: no-op (default), 10 ms sleep, 1 ms CPU.
     """
@@ -36,11 +36,6 @@ def attend(parameters: dict[str, Any]) -> dict[str, Any]:
     With ``at_once`` it starts before it prints ``ready``.
     """
     return run(_attend(parameters))
-
-
-def lateness(parameters: dict[str, Any]) -> dict[str, Any]:
-    """Run a worker until ``jobs`` jobs have run and report how late each one started, against its ``run_at``."""
-    return run(_lateness(parameters))
 
 
 def settings_of(parameters: dict[str, Any]) -> WorkerSettings:
@@ -105,7 +100,7 @@ async def _work(parameters: dict[str, Any]) -> dict[str, Any]:
     settings = settings_of(parameters)
     async with running(handle, store.clone(), settings):
         await started.wait()
-        await emptied(lambda: left(store, topology))
+        await emptied(meter, lambda: left(store, topology))
         report = meter.report(**facts(settings, kind))
     await store.close()
     return report
@@ -135,27 +130,6 @@ async def _attend(parameters: dict[str, Any]) -> dict[str, Any]:
         used = time.process_time() - cpu
     await store.close()
     return {"jobs": count, "seconds": 0.0, "cpu_seconds": used, "first": first, **facts(settings)}
-
-
-async def _lateness(parameters: dict[str, Any]) -> dict[str, Any]:
-    store = store_of(parameters)
-    await prepared(store, parameters)
-    jobs, late = int(parameters["jobs"]), list[float]()
-    done = asyncio.Event()
-
-    async def noop(ctx: Context, text: str) -> None:
-        late.append(time.time() * 1000 - ctx.job.run_at)
-        if len(late) == jobs:
-            done.set()
-
-    settings = settings_of(parameters)
-    async with running(noop, store, settings):
-        print("ready", flush=True)
-        begun, cpu = time.monotonic(), time.process_time()
-        await done.wait()
-        seconds, used = time.monotonic() - begun, time.process_time() - cpu
-    await store.close()
-    return {"jobs": jobs, "seconds": seconds, "cpu_seconds": used, "values_ms": late, **facts(settings)}
 
 
 def _standard_input() -> asyncio.Queue[str]:

@@ -11,13 +11,21 @@ from pathlib import Path
 
 import pytest
 
-from bench import b1_worker_throughput, b2_enqueue, b5_idle_cost, b10_contention, b14_scaling_reaction, table
+from bench import (
+    b1_worker_throughput,
+    b2_enqueue,
+    b4_lateness,
+    b5_idle_cost,
+    b10_contention,
+    b14_scaling_reaction,
+    table,
+)
 from bench.__main__ import benchmarks, chosen_peers
 from bench.peers import catalog
 from bench.report import OURS, Check, Result, Sample, Series, all_met, fastest, find, markdown, number, ratio
 from bench.rig import Case, Rig, percentile
 from bench.server import BenchServer
-from bench.subject import Subject, SubjectError
+from bench.subject import Subject, SubjectError, Unsupported
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -110,6 +118,17 @@ def test_B2_does_not_hang_on_the_figure_that_is_only_reported() -> None:
     checks = b2_enqueue.checks(found)
     assert [check.met for check in checks] == [True, True, False]
     assert all_met(checks) is True
+
+
+def test_B4_is_decided_by_our_99th_percentile_alone() -> None:
+    def met(*p99: float) -> bool | None:
+        late = [series("asynq", 900.0, case="one queue p99"), series(OURS, 99.0, case="p1 max")]
+        cases = zip(("p1", "p8"), p99, strict=False)
+        return all_met(b4_lateness.checks([*late, *(series(OURS, ms, case=f"{case} p99") for case, ms in cases)]))
+
+    assert met(10.0, 3.0) is True
+    assert met(3.0, 10.1) is False
+    assert met(3.0) is None
 
 
 def test_B5_is_missed_by_one_cell_that_is_dearer_than_the_others() -> None:
@@ -275,9 +294,12 @@ def group_exists(group: int) -> bool:
     return True
 
 
-def test_a_peer_that_fails_is_reported_and_left_out_but_ours_ends_the_run() -> None:
+def test_a_peer_that_fails_or_lacks_something_is_reported_but_a_failure_of_ours_ends_the_run() -> None:
     def fails() -> Sample:
         raise SubjectError("it broke")
+
+    def lacks() -> Sample:
+        raise Unsupported("no call that enqueues many")
 
     def measures() -> Sample:
         return Sample(value=1.0, jobs=1)
@@ -289,15 +311,17 @@ def test_a_peer_that_fails_is_reported_and_left_out_but_ours_ends_the_run() -> N
             Case("rq", "a", "jobs/s", fails),
             Case("rq", "b", "jobs/s", measures),
             Case("saq", "a", "ms", lambda: {"p50": measures(), "p99": measures()}),
-            Case("arq", "bulk", "jobs/s", lambda: None),
+            Case("arq", "bulk", "jobs/s", lacks),
+            Case("arq", "single", "jobs/s", measures),
         ]
         found = rig.interleaved(cases)
         assert [(one.subject, one.case, len(one.samples)) for one in found] == [
             (OURS, "a", 2),
             ("saq", "a p50", 2),
             ("saq", "a p99", 2),
+            ("arq", "single", 2),
         ]
-        assert rig.missing == {"rq": "it broke"}
+        assert rig.missing == {"rq": "it broke", "arq, bulk": "no call that enqueues many"}
         with pytest.raises(SubjectError):
             rig.interleaved([Case(OURS, "a", "jobs/s", fails)])
     finally:

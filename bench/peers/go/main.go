@@ -30,6 +30,9 @@ type parameters struct {
 	Delay       float64 `json:"delay"`
 	Pause       float64 `json:"pause"`
 	Announce    bool    `json:"announce"`
+	After       float64 `json:"after"`
+	Span        float64 `json:"span"`
+	Leave       bool    `json:"leave"`
 }
 
 type report struct {
@@ -44,8 +47,14 @@ type report struct {
 
 const fillCallers = 50
 
-// A payload that begins with it holds the monotonic time, in ns, at which its job was enqueued.
+// A payload that begins with it holds the monotonic time, in ns, at which its job was enqueued or becomes due.
 const stamp = 't'
+
+// How often an idle server looks for tasks, and any server for scheduled ones that are due. Installed: 1 s and 5 s.
+const (
+	taskCheck    = 5 * time.Millisecond
+	delayedCheck = 100 * time.Millisecond
+)
 
 func main() {
 	var given parameters
@@ -70,6 +79,8 @@ func main() {
 		} else {
 			found = enqueue(connection, given)
 		}
+	case "schedule":
+		found = schedule(connection, given)
 	case "work":
 		found = work(connection, given)
 	default:
@@ -131,6 +142,40 @@ func enqueue(connection asynq.RedisConnOpt, given parameters) report {
 	}
 }
 
+// schedule enqueues tasks that become due one by one, from After to After + Span seconds from now.
+func schedule(connection asynq.RedisConnOpt, given parameters) report {
+	client := asynq.NewClient(connection)
+	defer client.Close()
+	now := time.Now()
+	boot := now.UnixNano() - monotonic()
+	first := now.Truncate(time.Millisecond).Add(time.Duration(given.After * float64(time.Second)))
+	step := time.Duration(given.Span*float64(time.Second)) / time.Duration(given.Jobs)
+	var next atomic.Int64
+	var group sync.WaitGroup
+	for range fillCallers {
+		group.Add(1)
+		go func() {
+			defer group.Done()
+			for {
+				number := next.Add(1) - 1
+				if number >= int64(given.Jobs) {
+					return
+				}
+				due := first.Add(time.Duration(number) * step).Truncate(time.Millisecond)
+				stamped := []byte(fmt.Sprintf("%c%d", stamp, due.UnixNano()-boot))
+				if _, err := client.Enqueue(asynq.NewTask("noop", stamped), asynq.ProcessAt(due)); err != nil {
+					fail(err)
+				}
+			}
+		}()
+	}
+	group.Wait()
+	if !time.Now().Before(first) {
+		fail(fmt.Errorf("the first of %d jobs was due before the last was enqueued", given.Jobs))
+	}
+	return report{Jobs: given.Jobs}
+}
+
 func work(connection asynq.RedisConnOpt, given parameters) report {
 	var count atomic.Int64
 	var begun time.Time
@@ -138,7 +183,10 @@ func work(connection asynq.RedisConnOpt, given parameters) report {
 	var lock sync.Mutex
 	delays := []float64{}
 	done := make(chan struct{})
-	server := asynq.NewServer(connection, asynq.Config{Concurrency: given.Concurrency, LogLevel: asynq.ErrorLevel})
+	server := asynq.NewServer(connection, asynq.Config{
+		Concurrency: given.Concurrency, LogLevel: asynq.ErrorLevel,
+		TaskCheckInterval: taskCheck, DelayedTaskCheckInterval: delayedCheck,
+	})
 	err := server.Start(asynq.HandlerFunc(func(_ context.Context, task *asynq.Task) error {
 		if text := task.Payload(); text[0] == stamp {
 			enqueued, err := strconv.ParseInt(string(text[1:]), 10, 64)
@@ -169,7 +217,7 @@ func work(connection asynq.RedisConnOpt, given parameters) report {
 	}
 	<-done
 	inspector := asynq.NewInspector(connection)
-	for {
+	for !given.Leave {
 		info, err := inspector.GetQueueInfo("default")
 		if err != nil {
 			fail(err)
@@ -181,8 +229,11 @@ func work(connection asynq.RedisConnOpt, given parameters) report {
 	}
 	found := report{
 		Jobs: given.Jobs, Seconds: time.Since(begun).Seconds(), CPUSeconds: cpu() - cpuBegun,
-		Delays:   delays,
-		Settings: map[string]any{"concurrency": given.Concurrency, "retention": "none"},
+		Delays: delays,
+		Settings: map[string]any{
+			"concurrency": given.Concurrency, "retention": "none",
+			"TaskCheckInterval": taskCheck.String(), "DelayedTaskCheckInterval": delayedCheck.String(),
+		},
 	}
 	server.Shutdown()
 	return found

@@ -8,7 +8,7 @@ const VERSION = require("bullmq/package.json").version;
 const CLIENT = `ioredis ${require("ioredis/package.json").version}, node ${process.versions.node}`;
 const KEEP = { removeOnComplete: true, removeOnFail: true };
 const FILL_BATCH = 500;
-// A payload that begins with it holds the monotonic time, in ns, at which its job was enqueued.
+// A payload that begins with it holds the monotonic time, in ns, at which its job was enqueued or becomes due.
 const STAMP = "t";
 
 const [action, text] = process.argv.slice(2);
@@ -69,6 +69,24 @@ async function enqueue() {
   };
 }
 
+async function schedule() {
+  const { jobs } = parameters;
+  const queue = new Queue("bench", { connection: connect() });
+  const boot = BigInt(Math.round((performance.timeOrigin + performance.now()) * 1e6)) - process.hrtime.bigint();
+  const now = Date.now();
+  const all = Array.from({ length: jobs }, (_, number) => {
+    const due = now + Math.floor(1000 * parameters.after + (number * 1000 * parameters.span) / jobs);
+    const data = STAMP + (BigInt(due) * 1000000n - boot);
+    // A delay counts from the timestamp, so that a job is due in this very ms.
+    return { name: "noop", data, opts: { ...KEEP, timestamp: now, delay: due - now } };
+  });
+  for (let begun = 0; begun < jobs; begun += FILL_BATCH) await queue.addBulk(all.slice(begun, begun + FILL_BATCH));
+  if (Date.now() >= now + 1000 * parameters.after) {
+    throw new Error(`the first of ${jobs} jobs was due before the last was enqueued`);
+  }
+  return { jobs, seconds: 0, cpu_seconds: 0, version: VERSION };
+}
+
 async function work() {
   const { jobs, concurrency } = parameters;
   const delays = [];
@@ -96,7 +114,7 @@ async function work() {
   });
   await allStarted;
   const queue = new Queue("bench", { connection: connect() });
-  for (;;) {
+  while (!parameters.leave) {
     const left = await queue.getJobCounts("waiting", "active", "prioritized", "delayed");
     if (Object.values(left).reduce((sum, size) => sum + size, 0) === 0) break;
     await sleep(1);
@@ -111,7 +129,7 @@ async function work() {
   };
 }
 
-const actions = { fill, enqueue, work };
+const actions = { fill, enqueue, schedule, work };
 const report = actions[action]
   ? await actions[action]()
   : { jobs: 0, seconds: 0, cpu_seconds: 0, version: VERSION, unsupported: `no action ${action}` };

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from importlib.metadata import version
 
 import uvloop
@@ -12,7 +14,7 @@ from arq.connections import RedisSettings
 from arq.constants import default_queue_name
 from arq.worker import Worker, func
 
-from bench.peers.python.meter import Meter, Parameters, Report, emptied, enqueued, serve
+from bench.peers.python.meter import Due, Meter, Parameters, Report, emptied, enqueued, scheduled, serve
 
 VERSION = version("arq")
 CLIENT = f"redis-py {version('redis')}, hiredis {version('hiredis')}, uvloop {version('uvloop')}"
@@ -25,6 +27,10 @@ def fill(parameters: Parameters) -> Report:
 
 def enqueue(parameters: Parameters) -> Report:
     return uvloop.run(_enqueue(parameters))
+
+
+def schedule(parameters: Parameters) -> Report:
+    return uvloop.run(_schedule(parameters))
 
 
 def work(parameters: Parameters) -> Report:
@@ -42,6 +48,18 @@ async def _enqueue(parameters: Parameters) -> Report:
         version=VERSION,
         settings={"client": CLIENT},
     )
+    await pool.aclose()
+    return report
+
+
+async def _schedule(parameters: Parameters) -> Report:
+    pool = await create_pool(RedisSettings.from_dsn(parameters["url"]))
+
+    async def many(dues: Sequence[Due]) -> None:
+        for due_ms, text in dues:
+            await pool.enqueue_job("noop", text, _defer_until=datetime.fromtimestamp(due_ms / 1000, UTC))
+
+    report = await scheduled(parameters, many, version=VERSION)
     await pool.aclose()
     return report
 
@@ -64,7 +82,7 @@ async def _work(parameters: Parameters) -> Report:
     )
     running = asyncio.create_task(worker.async_run())
     await started.wait()
-    await emptied(lambda: worker.pool.zcard(default_queue_name))
+    await emptied(meter, lambda: worker.pool.zcard(default_queue_name))
     report = meter.report(version=VERSION, settings={"client": CLIENT, **settings})
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
@@ -72,4 +90,4 @@ async def _work(parameters: Parameters) -> Report:
 
 
 if __name__ == "__main__":
-    serve({"fill": fill, "enqueue": enqueue, "work": work})
+    serve({"fill": fill, "enqueue": enqueue, "schedule": schedule, "work": work})

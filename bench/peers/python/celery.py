@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import threading
+from datetime import UTC, datetime
 from importlib.metadata import version
 
 import redis
 from celery import Celery
 
-from bench.peers.python.meter import Meter, Parameters, Report, emptied_plainly, end, enqueued_plainly, serve
+from bench.peers.python.meter import (
+    Meter,
+    Parameters,
+    Report,
+    emptied_plainly,
+    end,
+    enqueued_plainly,
+    scheduled_plainly,
+    serve,
+)
 
 VERSION = version("celery")
 CLIENT = f"redis-py {version('redis')}, kombu {version('kombu')}"
 PREFETCH = 10
+TIMER_PRECISION = 0.01
 
 
 def app_of(parameters: Parameters) -> Celery:
@@ -53,6 +64,20 @@ def enqueue(parameters: Parameters) -> Report:
         )
 
 
+def schedule(parameters: Parameters) -> Report:
+    app = app_of(parameters)
+
+    @app.task(name="noop")
+    def noop(text: str) -> None: ...
+
+    with app.producer_pool.acquire(block=True) as producer:
+
+        def one(due_ms: int, text: str) -> None:
+            noop.apply_async((text,), eta=datetime.fromtimestamp(due_ms / 1000, UTC), producer=producer)
+
+        return scheduled_plainly(parameters, one, version=VERSION)
+
+
 def work(parameters: Parameters) -> Report:
     app = app_of(parameters)
     done = threading.Event()
@@ -64,6 +89,11 @@ def work(parameters: Parameters) -> Report:
 
     # Acknowledged late, as every other subject does it; Celery's default loses the job of a process that dies.
     app.conf.task_acks_late = True
+    scheduling = {}
+    if meter.leaves:
+        # Scheduled tasks wait in the worker; it looks for due ones at least so often, by default once a second.
+        app.conf.worker_timer_precision = TIMER_PRECISION
+        scheduling = {"timer_precision": f"{TIMER_PRECISION} s"}
     concurrency = parameters["concurrency"]
     worker = app.Worker(
         pool="threads", concurrency=concurrency, loglevel="ERROR", without_gossip=True, without_mingle=True,
@@ -73,12 +103,13 @@ def work(parameters: Parameters) -> Report:
     def finish() -> None:
         done.wait()
         client = redis.Redis.from_url(parameters["url"])
-        emptied_plainly(lambda: client.llen("celery") + client.hlen("unacked"))
+        emptied_plainly(meter, lambda: client.llen("celery") + client.hlen("unacked"))
         report = meter.report(
             version=VERSION,
             settings={
                 "client": CLIENT, "pool": "threads", "concurrency": concurrency, "prefetch_multiplier": PREFETCH,
                 "acks_late": True, "ignore_result": True, "gossip, mingle, heartbeat, events": "off",
+                **scheduling,
             },
         )  # fmt: skip
         end(report)
@@ -90,4 +121,4 @@ def work(parameters: Parameters) -> Report:
 
 
 if __name__ == "__main__":
-    serve({"fill": fill, "enqueue": enqueue, "work": work})
+    serve({"fill": fill, "enqueue": enqueue, "schedule": schedule, "work": work})

@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from importlib.metadata import version
 
 import dramatiq
 import redis
 from dramatiq.brokers.redis import RedisBroker
 
-from bench.peers.python.meter import Meter, Parameters, Report, emptied_plainly, enqueued_plainly, serve
+from bench.peers.python.meter import (
+    Meter,
+    Parameters,
+    Report,
+    emptied_plainly,
+    enqueued_plainly,
+    scheduled_plainly,
+    serve,
+)
 
 VERSION = version("dramatiq")
 CLIENT = f"redis-py {version('redis')}, hiredis {version('hiredis')}"
 CONNECTIONS = 256
+TIMEOUT_MS = {"busy": 100, "idle": 10}
+"""How long a thread without work waits before it looks again; 1 s as installed. Short where it decides a latency."""
 
 
 def broker_of(parameters: Parameters) -> RedisBroker:
@@ -46,6 +57,18 @@ def enqueue(parameters: Parameters) -> Report:
     )
 
 
+def schedule(parameters: Parameters) -> Report:
+    broker_of(parameters)
+
+    @dramatiq.actor
+    def noop(text: str) -> None: ...
+
+    def one(due_ms: int, text: str) -> None:
+        noop.send_with_options(args=(text,), delay=due_ms - time.time_ns() // 10**6)
+
+    return scheduled_plainly(parameters, one, version=VERSION)
+
+
 def work(parameters: Parameters) -> Report:
     logging.disable(logging.INFO)
     broker = broker_of(parameters)
@@ -56,19 +79,23 @@ def work(parameters: Parameters) -> Report:
     def noop(text: str) -> None:
         meter.started(text)
 
-    worker = dramatiq.Worker(broker, worker_threads=parameters["concurrency"], worker_timeout=100)
+    timeout = TIMEOUT_MS["idle" if parameters.get("announce") else "busy"]
+    worker = dramatiq.Worker(broker, worker_threads=parameters["concurrency"], worker_timeout=timeout)
     worker.start()
     done.wait()
     client = redis.Redis.from_url(parameters["url"])
     # The hash holds every message until it is acknowledged.
-    emptied_plainly(lambda: client.hlen("dramatiq:default.msgs"))
-    report = meter.report(
-        version=VERSION,
-        settings={"client": CLIENT, "processes": 1, "threads": parameters["concurrency"], "connections": CONNECTIONS},
-    )
+    emptied_plainly(meter, lambda: client.hlen("dramatiq:default.msgs"))
+    settings = {
+        "client": CLIENT, "processes": 1, "threads": parameters["concurrency"], "connections": CONNECTIONS,
+        "worker_timeout": f"{timeout} ms",
+    }  # fmt: skip
+    if meter.leaves:
+        settings["delay_queue_prefetch"] = worker.delay_prefetch
+    report = meter.report(version=VERSION, settings=settings)
     worker.stop(timeout=5_000)
     return report
 
 
 if __name__ == "__main__":
-    serve({"fill": fill, "enqueue": enqueue, "work": work})
+    serve({"fill": fill, "enqueue": enqueue, "schedule": schedule, "work": work})

@@ -10,17 +10,22 @@ import random
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NoReturn
 
 Parameters = dict[str, Any]
 Report = dict[str, Any]
 
 POLL_SECONDS = 0.001
+SCHEDULE_BATCH = 500
 
 
 STAMP = "t"
-"""A payload that begins with it holds the time, in ns of the monotonic clock, at which its job was enqueued."""
+"""A payload that begins with it holds the time, in ns of the monotonic clock, from which its job could have started:
+when it was enqueued, or when it becomes due."""
+
+Due = tuple[int, str]
+"""A job that becomes due: when, in whole ms of the wall clock since 1970, and its payload, stamped with that time."""
 
 
 class Meter:
@@ -28,12 +33,14 @@ class Meter:
 
     Handlers call `started`, from any thread, with their payload. ``done`` is called once, when the last one has
     started; from then on, not before, the queue is asked whether all is acknowledged. With the parameter ``announce``
-    the first handler prints ``ready``: the worker is up.
+    the first handler prints ``ready``: the worker is up. With the parameter ``leave`` the measurement ends with the
+    start of the last handler; what is scheduled for later stays in the queue.
     """
 
     def __init__(self, parameters: Parameters, done: Callable[[], object]) -> None:
         self.jobs = int(parameters["jobs"])
         self.first = 0.0
+        self.leaves = bool(parameters.get("leave"))
         self._announce = bool(parameters.get("announce"))
         self._cpu = 0.0
         self._count = itertools.count(1)
@@ -54,7 +61,7 @@ class Meter:
             self._done()
 
     def report(self, **facts: Any) -> Report:
-        """Return the outcome; call it when all is acknowledged."""
+        """Return the outcome; call it when all is acknowledged, or has started if the rest is left."""
         last = time.monotonic()
         return {
             "jobs": self.jobs,
@@ -65,15 +72,15 @@ class Meter:
         }
 
 
-async def emptied(left: Callable[[], Awaitable[int]]) -> None:
-    """Wait until ``left`` returns 0."""
-    while await left():  # noqa: ASYNC110 - what is awaited lies in Redis
+async def emptied(meter: Meter, left: Callable[[], Awaitable[int]]) -> None:
+    """Wait until ``left`` returns 0, unless the rest is left."""
+    while not meter.leaves and await left():  # noqa: ASYNC110 - what is awaited lies in Redis
         await asyncio.sleep(POLL_SECONDS)
 
 
-def emptied_plainly(left: Callable[[], int]) -> None:
-    """Wait until ``left`` returns 0."""
-    while left():
+def emptied_plainly(meter: Meter, left: Callable[[], int]) -> None:
+    """Do as `emptied` does, with a plain function."""
+    while not meter.leaves and left():
         time.sleep(POLL_SECONDS)
 
 
@@ -151,6 +158,25 @@ def enqueued_plainly(
     return _timed(jobs, begun, cpu, facts)
 
 
+async def scheduled(parameters: Parameters, many: Callable[[Sequence[Due]], Awaitable[object]], **facts: Any) -> Report:
+    """Enqueue ``jobs`` jobs that become due one by one, from ``after`` to ``after + span`` seconds from now.
+
+    ``many`` enqueues some of them. Raises RuntimeError if the first is due before the last is enqueued.
+    """
+    dues = _dues(parameters)
+    for begun in range(0, len(dues), SCHEDULE_BATCH):
+        await many(dues[begun : begun + SCHEDULE_BATCH])
+    return _in_time(dues, facts)
+
+
+def scheduled_plainly(parameters: Parameters, one: Callable[[int, str], object], **facts: Any) -> Report:
+    """Do as `scheduled` does, with a plain function for one job: when it is due, and its payload."""
+    dues = _dues(parameters)
+    for due_ms, text in dues:
+        one(due_ms, text)
+    return _in_time(dues, facts)
+
+
 def serve(actions: dict[str, Callable[[Parameters], Report]]) -> None:
     """Do the action that the command line names and print its outcome as the last line."""
     action, parameters = sys.argv[1], json.loads(sys.argv[2])
@@ -170,6 +196,21 @@ def end(report: Report) -> NoReturn:
     """Print the outcome and end the process, whatever its other threads do."""
     print(json.dumps(report), flush=True)
     os._exit(0)
+
+
+def _dues(parameters: Parameters) -> list[Due]:
+    """Return the jobs in order. Whole ms, so that nobody's rounding counts as lateness."""
+    jobs = int(parameters["jobs"])
+    boot_ns = time.time_ns() - time.monotonic_ns()
+    first, span = time.time_ns() // 10**6 + round(parameters["after"] * 1000), round(parameters["span"] * 1000)
+    times = [first + number * span // jobs for number in range(jobs)]
+    return [(due, f"{STAMP}{due * 10**6 - boot_ns}") for due in times]
+
+
+def _in_time(dues: Sequence[Due], facts: Report) -> Report:
+    if time.time() * 1000 >= dues[0][0]:
+        raise RuntimeError(f"the first of {len(dues)} jobs was due before the last was enqueued")
+    return {"jobs": len(dues), "seconds": 0.0, "cpu_seconds": 0.0, **facts}
 
 
 def _timed(jobs: int, begun: float, cpu: float, facts: Report) -> Report:

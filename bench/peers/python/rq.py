@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import threading
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 
 import redis
 from rq import Queue, SimpleWorker
 
-from bench.peers.python.meter import Meter, Parameters, Report, emptied_plainly, end, enqueued_plainly, serve
+from bench.peers.python.meter import (
+    Meter,
+    Parameters,
+    Report,
+    emptied_plainly,
+    end,
+    enqueued_plainly,
+    scheduled_plainly,
+    serve,
+)
 
 VERSION = version("rq")
 CLIENT = f"redis-py {version('redis')}, hiredis {version('hiredis')}"
@@ -38,6 +47,15 @@ def enqueue(parameters: Parameters) -> Report:
     )
 
 
+def schedule(parameters: Parameters) -> Report:
+    queue = Queue(connection=redis.Redis.from_url(parameters["url"]))
+
+    def one(due_ms: int, text: str) -> None:
+        queue.enqueue_at(datetime.fromtimestamp(due_ms / 1000, UTC), TASK, text, **KEPT)
+
+    return scheduled_plainly(parameters, one, version=VERSION)
+
+
 def work(parameters: Parameters) -> Report:
     from bench.peers.python import rq_task
 
@@ -51,15 +69,18 @@ def work(parameters: Parameters) -> Report:
     def finish() -> None:
         done.wait()
         watching = Queue(connection=redis.Redis.from_url(parameters["url"]))
-        emptied_plainly(lambda: watching.count + watching.started_job_registry.count)
+        emptied_plainly(meter, lambda: watching.count + watching.started_job_registry.count)
         settings = {"client": CLIENT, "worker": "SimpleWorker", "concurrency": 1, "result_ttl": "0 (no result kept)"}
+        if meter.leaves:
+            settings["scheduler"] = f"a process of its own, interval {worker.scheduler.interval} s (the smallest)"
+            worker.stop_scheduler()
         end(meter.report(version=VERSION, settings=settings))
 
     # The worker wants the main thread, for its signals.
     threading.Thread(target=finish, daemon=True).start()
-    worker.work(logging_level="WARNING")
+    worker.work(logging_level="WARNING", with_scheduler=meter.leaves)
     raise RuntimeError("the worker ended early")
 
 
 if __name__ == "__main__":
-    serve({"fill": fill, "enqueue": enqueue, "work": work})
+    serve({"fill": fill, "enqueue": enqueue, "schedule": schedule, "work": work})

@@ -17,6 +17,7 @@ VERSION = f"{version('taskiq')} (taskiq-redis {version('taskiq-redis')})"
 CLIENT = f"redis-py {version('redis')}, hiredis {version('hiredis')}, uvloop {version('uvloop')}"
 BROKER = "RedisStreamBroker"
 CALLERS = 50
+NO_DELAY = "the broker knows no delayed jobs; schedules want a process of their own, which looks once a second at most"
 
 
 def fill(parameters: Parameters) -> Report:
@@ -27,6 +28,10 @@ def enqueue(parameters: Parameters) -> Report:
     return uvloop.run(_enqueue(parameters))
 
 
+def schedule(parameters: Parameters) -> Report:
+    return unsupported(NO_DELAY, {"version": VERSION})
+
+
 def work(parameters: Parameters) -> Report:
     logging.disable(logging.INFO)
     return uvloop.run(_work(parameters))
@@ -34,7 +39,7 @@ def work(parameters: Parameters) -> Report:
 
 async def _enqueue(parameters: Parameters) -> Report:
     if parameters.get("delay"):
-        return unsupported("the broker knows no delayed jobs", {"version": VERSION})
+        return unsupported(NO_DELAY, {"version": VERSION})
     broker = RedisStreamBroker(parameters["url"], consumer_id="0")
     await broker.startup()
 
@@ -72,7 +77,7 @@ async def _work(parameters: Parameters) -> Report:
         (group,) = await client.xinfo_groups("taskiq")
         return int(group["pending"])
 
-    await emptied(left)
+    await emptied(meter, left)
     report = meter.report(
         version=VERSION,
         settings={
@@ -87,4 +92,4 @@ async def _work(parameters: Parameters) -> Report:
 
 
 if __name__ == "__main__":
-    serve({"fill": fill, "enqueue": enqueue, "work": work})
+    serve({"fill": fill, "enqueue": enqueue, "schedule": schedule, "work": work})
