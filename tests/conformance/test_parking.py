@@ -243,3 +243,17 @@ async def test_parked_jobs_of_which_no_hint_tells_are_found_by_a_worker_that_sta
         assert await looked.look() == 1
     assert await store.parked_partitions(QUEUE) == {}
     assert await sizes(store) == {"ready": 1}
+
+
+@pytest.mark.parametrize("step", ["unpark", "bury_parked", "trim_parked"])
+async def test_a_hint_of_parked_jobs_that_was_given_too_late_goes_with_the_next_look(store: Store, step: str) -> None:
+    """An audit gives it that saw the jobs before they were taken; it must not lead workers there for ever."""
+    await created(store)
+    await store.hint_parked(ref(), 1)
+    if step == "trim_parked":
+        await store.trim_parked(ref(), "send", ParkedLimits(0))
+    elif step == "bury_parked":
+        await store.bury_parked(ref(), "send")
+    else:
+        await store.unpark(ref(), ["send"])
+    assert await store.parked_partitions(QUEUE) == {}
