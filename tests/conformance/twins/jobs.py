@@ -127,7 +127,7 @@ class JobRules(Twins):
         self.seq += 1
         ref = self.busy(place)
         settled = [each for each in self.held(acks).get(ref, []) if _holder(each) == worker]
-        fence = Fence(leads, f"term {leads}", self.incarnation) if leads else None
+        fence = self.leader(leads)
         claim = self.both(
             lambda store: store.claim(
                 ref,
@@ -225,12 +225,17 @@ class JobRules(Twins):
         due = times[number % len(times)] + late_ms if times else 0
         self.clock.advance(max(0, due - self.clock()))
 
-    @command(3, place=numbers)
-    def keep_house(self, place: int) -> None:
-        ref = self.busy(place)
+    @command(3, place=numbers, leads=one_of(0, 0, 1, 2))
+    def keep_house(self, place: int, leads: int) -> None:
+        """As a worker does, or a leader."""
+        ref, fence = self.busy(place), self.leader(leads)
         self.both(lambda store: store.recover(ref))
         self.both(lambda store: store.promote_due(ref))
-        self.both(lambda store: store.trim(ref))
+        self.both(lambda store: store.trim(ref, fence=fence))
+
+    def leader(self, epoch: int) -> Fence | None:
+        """Return the fence of the leader of that epoch; 0 is nobody."""
+        return Fence(epoch, f"term {epoch}", self.incarnation) if epoch else None
 
     # ---- dead letters and finished jobs ------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
 from random import Random
 from typing import Any, ClassVar, TypeVar
@@ -20,6 +21,7 @@ from tests.conformance.steps import QUEUE, key
 from tests.conformance.twins.clock import TimedRedisStore, TwinClock
 from tests.conformance.twins.commands import Command, commands_of, integers, one_of, several
 from tests.conformance.twins.states import differences, of_memory, of_redis
+from tests.conformance.witness import Witness
 from tests.services.redis import RedisServer
 
 T = TypeVar("T")
@@ -46,6 +48,8 @@ class Twins(RuleBasedStateMachine):
     """Commands are in the classes that derive from this one. ``server``: one that belongs to this machine alone."""
 
     server: ClassVar[RedisServer]
+    steps: ClassVar[Counter[str]]
+    """How often each step of a store was compared, over all examples."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -59,6 +63,7 @@ class Twins(RuleBasedStateMachine):
         self.seq = 0
         self.nonces: list[tuple[PartitionRef, bytes, list[NewJob]]] = []
         self.leases: list[tuple[PartitionRef, Settled]] = []
+        self.cursors: dict[bool, bytes] = {}
         self.random: Random
         self.known = commands_of(type(self))
         self.weights = [each.weight for each in self.known]
@@ -94,7 +99,8 @@ class Twins(RuleBasedStateMachine):
     ) -> T | None:
         """Give one command to both: their answers, as far as ``shown``, must be the same. None if it was refused."""
         self.commands += 1
-        expected, found = self.run(_tried(command, self.memory)), self.run(_tried(command, self.redis))
+        expected = self.run(_tried(command, Witness(self.memory, self.steps).store))
+        found = self.run(_tried(command, self.redis))
         if isinstance(expected, Refused) or isinstance(found, Refused):
             assert found == expected, f"memory answers {expected!r}, the server {found!r}"
             return None

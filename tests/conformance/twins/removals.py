@@ -114,7 +114,7 @@ class RemovalRules(Twins):
         mark = ScheduleMark(at, f"*/{1 + at % 7} * * * * Europe/Berlin")
         self.both(lambda store: store.note_schedule(QUEUE, fence, name, expected, mark))
         self.both(lambda store: store.read_schedules(QUEUE))
-        if at % 7 == 0:
+        if at % 5 == 0:
             self.both(lambda store: store.forget_schedule(QUEUE, name, expected or mark))
 
     @command(3, place=numbers, name=series, number=integers(1, 6), job_id=ids, empty=one_of(0, 0, 0, 0, 1))

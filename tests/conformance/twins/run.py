@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
@@ -23,9 +25,15 @@ class OneVersion(JobRules, RemovalRules, SurroundingRules):
     configure = VersionRules.configure
 
 
-def run(machine: type[JobRules], server: RedisServer, *, examples: int, steps: int, derandomize: bool = True) -> None:
-    """Run so many examples of so many steps. ``server``: one on which nothing else is; all of it is deleted."""
-    placed = type(machine.__name__, (machine,), {"server": server})
+def run(
+    machine: type[JobRules], server: RedisServer, *, examples: int, steps: int, derandomize: bool = True
+) -> Counter[str]:
+    """Run so many examples of so many commands; return how often each step of a store was compared.
+
+    ``server``: one on which nothing else is; all of it is deleted.
+    """
+    taken = Counter[str]()
+    placed = type(machine.__name__, (machine,), {"server": server, "steps": taken})
     # Without shrinking, which takes minutes: the same failure comes again with every run.
     chosen = settings(
         max_examples=examples,
@@ -37,3 +45,4 @@ def run(machine: type[JobRules], server: RedisServer, *, examples: int, steps: i
         suppress_health_check=list(HealthCheck),
     )
     run_state_machine_as_test(placed, settings=chosen)
+    return taken

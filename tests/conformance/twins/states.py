@@ -89,6 +89,7 @@ def of_memory(store: MemoryStore) -> State:
         "schedules": _memory_schedules(data.schedules.get(QUEUE)),
         "wakes": [queue for _, queue in data.wakes._entries],
         "queues": sorted(data.topologies),
+        "marker": data.marker,
         **{ref.label: _memory_partition(partition, now) for ref, partition in data.partitions.items()},
         **{
             ref.label: {"state": "tombstone", "incarnation": tombstone.incarnation}
@@ -165,12 +166,15 @@ def of_redis(client: Any, prefix: str = "twins") -> State:
     partitions: dict[PartitionRef, dict[str, Any]] = {}
     wakes: list[str] = []
     queues: list[str] = []
+    marker: str | None = None
     for name, value in values.items():
         owner, part = keys.whose(QUEUE, name), name.rpartition(b":")[2].decode()
         if isinstance(owner, PartitionRef):
             partitions.setdefault(owner, {})[part] = value
         elif name == keys.queues:
             queues = [member.decode() for member, _ in value]
+        elif name == keys.marker:
+            marker = value.decode()
         elif name == keys.wakes:
             wakes = [fields[b"q"].decode() for _, fields in value]
         else:
@@ -198,6 +202,7 @@ def of_redis(client: Any, prefix: str = "twins") -> State:
         "schedules": _redis_schedules(queue.get("schedules", {})),
         "wakes": wakes,
         "queues": queues,
+        "marker": marker,
         **{ref.label: _redis_partition(found) for ref, found in partitions.items()},
     }
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from headrace.ids import encode_id
 from headrace.statistics import summarise
 from headrace.stores.base import Beat, DeadLetter, FinishedBatch, PartitionAudit, Store
+from headrace.stores.redis import RedisStore
 from headrace.topology import PartitionRef
 from tests.conformance.steps import QUEUE, no_pause
 from tests.conformance.twins.commands import command, integers, one_of
@@ -50,6 +51,35 @@ class SurroundingRules(Twins):
         ref = self.place(place)
         self.both(lambda store: store.sleep(ref, horizon_ms))
 
+    @command(2)
+    def listen(self) -> None:
+        """For queues that were woken since the last time; each store has cursors of its own."""
+        self.both(self.heard)
+
+    async def heard(self, store: Store) -> object:
+        whose = isinstance(store, RedisStore)
+        if whose not in self.cursors:
+            self.cursors[whose] = await store.last_wake()
+            return ()
+        wakes = await store.wait_wakes(self.cursors[whose], 0.001)
+        self.cursors[whose] = wakes.cursor
+        return wakes.queues
+
+    @command(2, place=numbers, at=numbers, later=one_of(0, 0, 1))
+    def hint_parked_or_forget_hints(self, place: int, at: int, later: int) -> None:
+        """What an audit does that mends hints; ``later``: it has read another topology than the one that counts."""
+        ref, topology = self.place(place), self.topology
+        if at % 3:
+            self.both(lambda store: store.hint_parked(ref, self.clock() - at))
+        elif topology is not None:
+            self.both(lambda store: store.forget_hints(QUEUE, ref.label.encode(), topology.epoch + later))
+        self.both(lambda store: store.hinted_labels(QUEUE))
+
+    @command(1, marker=one_of("data", "other data"))
+    def mark_the_data(self, marker: str) -> None:
+        self.both(lambda store: store.read_marker())
+        self.both(lambda store: store.write_marker(marker))
+
     @command(2, place=numbers, job_id=ids, limit=one_of(1, 2, 1000), newest_first=one_of(False, True))
     def look(self, place: int, job_id: str, limit: int, newest_first: bool) -> None:
         """Every step that changes nothing. The audit finds nothing, since only steps were taken."""
@@ -71,6 +101,8 @@ class SurroundingRules(Twins):
         self.both(lambda store: store.about_workers(QUEUE, WORKERS))
         self.both(lambda store: store.successor(ref))
         self.both(lambda store: store.read_grave(QUEUE))
+        self.both(lambda store: store.queues())
+        self.both(lambda store: store.stored_partitions(QUEUE, no_pause))
         self.both(lambda store: store.audit_partition(ref, repair=False, pause=no_pause), _proven)
 
 

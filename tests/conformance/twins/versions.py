@@ -3,17 +3,21 @@ steps of them, as somebody makes them who stopped in between, or comes late."""
 
 from __future__ import annotations
 
+from functools import partial
+
 from headrace import lifecycle, migration
 from headrace.deletion import delete_queue
+from headrace.ids import partition_of
 from headrace.settings import QueueSettings
-from headrace.stores.base import Aside, Fence
+from headrace.stores.base import Accepted, Aside, Fence, NewJob, Store
 from headrace.topology import PartitionRef, Topology
 from tests.conformance.steps import QUEUE
-from tests.conformance.twins.commands import command, integers, one_of
-from tests.conformance.twins.machine import PARTITIONS, VERSIONS, Twins, numbers, picks
+from tests.conformance.twins.commands import command, integers, one_of, several
+from tests.conformance.twins.machine import PARTITIONS, VERSIONS, Twins, ids, numbers, picks
 
 versions, partition_counts = integers(1, VERSIONS), integers(1, PARTITIONS)
 epochs = integers(1, 3)
+MOST_VERSIONS = 9
 
 SETTINGS = [
     QueueSettings.model_validate(each)
@@ -55,7 +59,7 @@ class VersionRules(Twins):
         if ref is not None:
             self.both(lambda store: lifecycle.complete(store, QUEUE, ref.version, client_retry_ms=retry_ms))
 
-    @command(1, chance=integers(0, 5), only_if_empty=one_of(False, True), place=numbers, before=integers(0, 1))
+    @command(2, chance=integers(0, 3), only_if_empty=one_of(False, True), place=numbers, before=integers(0, 1))
     def delete(self, chance: int, only_if_empty: bool, place: int, before: int) -> None:
         """The queue, or one partition, by somebody who stopped then, or who knows an earlier queue of the name."""
         topology = self.topology
@@ -76,6 +80,26 @@ class VersionRules(Twins):
         ref, fence = self.draining(number), self.fence(epoch)
         if ref is not None:
             self.both(lambda store: migration.move_jobs(store, ref, fence, limit=limit))
+
+    @command(3, job_ids=several(ids, 4, 1), partitions=partition_counts, epoch=epochs)
+    def promote_over_waiting_jobs(self, job_ids: list[str], partitions: int, epoch: int) -> None:
+        """And move them; a leader that was replaced is refused."""
+        topology = self.topology
+        if topology is None or topology.deleting or topology.highest >= MOST_VERSIONS:
+            return
+        for number, job_id in enumerate(job_ids):
+            at = PartitionRef(QUEUE, topology.active, partition_of(job_id, topology.partitions))
+            nonce, job = b"over-%d.%d" % (self.commands, number), self.job(job_id, 0, b"1")
+            self.both(partial(self.enqueued, at, topology, nonce, job))
+        self.both(lambda store: lifecycle.promote(store, QUEUE, topology.highest + 1, partitions))
+        fence = self.fence(epoch)
+        for ref in topology.refs(topology.active):
+            self.both(partial(migration.move_jobs, source=ref, fence=fence))
+
+    @staticmethod
+    async def enqueued(ref: PartitionRef, topology: Topology, nonce: bytes, job: NewJob, store: Store) -> object:
+        answer = await store.enqueue(ref, topology.partitions, nonce, [job], topology.incarnation)
+        return answer.existing if isinstance(answer, Accepted) else answer
 
     @command(1, place=numbers, epoch=epochs)
     def lead(self, place: int, epoch: int) -> None:
@@ -128,17 +152,18 @@ class VersionRules(Twins):
     def has_arrived(self, stored_id: bytes) -> bool:
         return any(stored_id in partition._adopted for partition in self.memory._data.partitions.values())
 
-    @command(1, number=numbers, limit=one_of(1, 100))
-    def bury_waiting(self, number: int, limit: int) -> None:
-        ref = self.draining(number) or self.place(number)
-        self.both(lambda store: store.bury_waiting(ref, "drained too long", limit))
+    @command(1, number=numbers, limit=one_of(1, 100), epoch=one_of(None, 1, 2))
+    def bury_waiting(self, number: int, limit: int, epoch: int | None) -> None:
+        """By a leader, or by somebody who is none."""
+        ref, fence = self.draining(number) or self.place(number), self.fence(epoch) if epoch else None
+        self.both(lambda store: store.bury_waiting(ref, "drained too long", limit, fence=fence))
 
     # ---- single steps ------------------------------------------------------------------------------------------------
 
     def some_topology(self, later: int) -> Topology:
         """Return the topology that counts, one that somebody is about to write, or one from before."""
         topology = self.topology or Topology.created(QUEUE, 1, PARTITIONS)
-        if later and topology.highest < 9 and not topology.deleting:
+        if later and topology.highest < MOST_VERSIONS and not topology.deleting:
             return topology.promoted(topology.highest + 1, later)
         return topology
 

@@ -86,3 +86,8 @@ class MemoryAccess:
             self._waiters.deliver(ref.queue)
         if woke:
             self._data.wakes.add(ref.queue)
+
+    def _unhint_parked(self, ref: PartitionRef, partition: Partition | None) -> None:
+        """Forget the hint that a partition holds parked jobs, unless it does."""
+        if partition is None or not partition.parked():
+            self._data.queue(ref.queue).parked.pop(ref, None)

@@ -28,8 +28,8 @@ class MemoryMoving(MemoryAccess):
             if partition is None:
                 return []
             aside = partition.set_aside(to, limit)
-            if not partition.parked():
-                self._data.queue(ref.queue).parked.pop(ref, None)
+            if partition.state == "draining":
+                self._unhint_parked(ref, partition)
             return aside
 
     async def adopt(
@@ -57,8 +57,8 @@ class MemoryMoving(MemoryAccess):
             if partition is None:
                 return 0
             dead = partition.bury_waiting(reason, limit, self._data.now())
-            if not partition.parked():
-                self._data.queue(ref.queue).parked.pop(ref, None)
+            if partition.state == "draining":
+                self._unhint_parked(ref, partition)
             return dead
 
     async def retarget(self, ref: PartitionRef, fence: Fence, ids: Sequence[bytes], to: int) -> None:

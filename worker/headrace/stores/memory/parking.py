@@ -30,12 +30,11 @@ class MemoryParking(MemoryAccess):
         """Make parked jobs of these types ready; the number of them."""
         check_batch(types)
         with self._data.lock:
-            if (partition := self._live(ref)) is None:
-                return 0
-            freed = partition.unpark(types)
-            if not partition.parked():
-                self._data.queue(ref.queue).parked.pop(ref, None)
-            self._hint_news(ref, partition, self._data.now())
+            partition = self._live(ref)
+            freed = partition.unpark(types) if partition else 0
+            self._unhint_parked(ref, partition)
+            if partition:
+                self._hint_news(ref, partition, self._data.now())
             return freed
 
     async def parked(self, ref: PartitionRef) -> dict[str, int]:
@@ -58,11 +57,9 @@ class MemoryParking(MemoryAccess):
         """Make parked jobs of this type dead letters; the number of them."""
         check_page(limit, MAX_SETTLE)
         with self._data.lock:
-            if (partition := self._live(ref)) is None:
-                return 0
-            dead = partition.bury_parked(type, limit, self._data.now())
-            if not partition.parked():
-                self._data.queue(ref.queue).parked.pop(ref, None)
+            partition = self._live(ref)
+            dead = partition.bury_parked(type, limit, self._data.now()) if partition else 0
+            self._unhint_parked(ref, partition)
             return dead
 
     async def trim_parked(
@@ -79,9 +76,9 @@ class MemoryParking(MemoryAccess):
         check_page(limit, MAX_SETTLE)
         with self._data.lock:
             self._obeying(ref, fence)
-            if (partition := self._live(ref)) is None:
-                return TrimmedParked(0, b"")
-            trimmed = partition.trim_parked(type, limits, after, limit, self._data.now())
-            if not partition.parked():
-                self._data.queue(ref.queue).parked.pop(ref, None)
+            partition = self._live(ref)
+            trimmed = TrimmedParked(0, b"")
+            if partition:
+                trimmed = partition.trim_parked(type, limits, after, limit, self._data.now())
+            self._unhint_parked(ref, partition)
             return trimmed

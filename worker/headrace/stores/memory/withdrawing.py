@@ -17,11 +17,13 @@ class MemoryWithdrawing(MemoryAccess):
         """Remove live jobs by their stored ids, wherever they wait; where each one was."""
         check_withdraw(ids)
         with self._data.lock:
-            if (partition := self._data.partitions.get(ref)) is None:
-                return [""] * len(ids)
-            places = partition.withdraw(ids, running=running)
-            self._forget_parked(ref, partition.parked())
-            self._hint_news(ref, partition, self._data.now())
+            partition = self._data.partitions.get(ref)
+            places: list[Withdrawn] = [""] * len(ids)
+            if partition:
+                places = partition.withdraw(ids, running=running)
+            self._unhint_parked(ref, partition)
+            if partition:
+                self._hint_news(ref, partition, self._data.now())
             return places
 
     async def purge(
@@ -30,12 +32,9 @@ class MemoryWithdrawing(MemoryAccess):
         """Look at the next jobs of one index, from its end, and remove those that match."""
         check_waiting(index)
         with self._data.lock:
-            if (partition := self._data.partitions.get(ref)) is None:
-                return Purged(0, 0, end=True)
-            purged = partition.purge(index, sought, passed, remove=remove)
-            self._forget_parked(ref, partition.parked())
+            partition = self._data.partitions.get(ref)
+            purged = Purged(0, 0, end=True)
+            if partition:
+                purged = partition.purge(index, sought, passed, remove=remove)
+            self._unhint_parked(ref, partition)
             return purged
-
-    def _forget_parked(self, ref: PartitionRef, parked: dict[str, int]) -> None:
-        if not parked:
-            self._data.queue(ref.queue).parked.pop(ref, None)

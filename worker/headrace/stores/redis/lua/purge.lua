@@ -27,7 +27,12 @@ else
   length = redis.call('ZCARD', ZSETS[WHICH - 5])
   entries = last >= -length and redis.call('ZRANGE', ZSETS[WHICH - 5], first, last) or {}
 end
-if #entries == 0 then return {0, 0, redis.call('EXISTS', PARK)} end
+local function parked()
+  local left = redis.call('EXISTS', PARK)
+  if PARKED and left == 0 then redis.call('ZREM', PARKED, LABEL) end
+  return left
+end
+if #entries == 0 then return {0, 0, parked()} end
 ids = {}
 for n, entry in ipairs(entries) do
   if WHICH <= 3 then ids[n] = entry
@@ -68,6 +73,4 @@ if ARGV[8] == '1' and #found > 0 then
   redis.call('HDEL', JOBS, unpack(found))
   redis.call('HDEL', MUT, unpack(found))
 end
-local left = redis.call('EXISTS', PARK)
-if PARKED and left == 0 then redis.call('ZREM', PARKED, LABEL) end
-return {seen, #found, left}
+return {seen, #found, parked()}

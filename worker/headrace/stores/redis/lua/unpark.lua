@@ -12,7 +12,10 @@ local LABEL = ARGV[1]
 --@include ready
 --@include hints
 
-if redis.call('EXISTS', PARK) == 0 then return {0, 0} end
+if redis.call('EXISTS', PARK) == 0 then
+  if PARKED then redis.call('ZREM', PARKED, LABEL) end -- one that an audit has raised too late
+  return {0, 0}
+end
 local freed = {}
 for _, kind in ipairs(cmsgpack.unpack(ARGV[2])) do
   local parked = redis.call('ZRANGEBYLEX', PARK, '[' .. kind .. '\0', '(' .. kind .. '\1', 'LIMIT', 0, 1000 - #freed)
