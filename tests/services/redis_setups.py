@@ -85,6 +85,17 @@ class RedisSetups:
             with server.client() as client:
                 yield client
 
+    @contextlib.contextmanager
+    def full(self, setup: str) -> Iterator[None]:
+        """Let every primary refuse what may grow its data, as if its memory were full."""
+        try:
+            for client in self.primaries(setup):
+                client.config_set("maxmemory", 1)  # less than is in use: only the order of commands lets a call pass
+            yield
+        finally:
+            for client in self.primaries(setup):
+                client.config_set("maxmemory", 0)
+
     def close(self) -> None:
         """End what was started here. The single servers are their owner's."""
         self._started.close()

@@ -15,6 +15,7 @@ local expires = string.format('%.0f', now + tonumber(ARGV[6]))
 local old = redis.call('HMGET', FENCE, 'epoch', 'nonce', 'holder', 'rank', 'backend', 'term', 'exp', high)
 local epoch = tonumber(old[1] or 0)
 if old[2] == nonce then
+  redis.call('HDEL', FENCE, 'exp') -- a removal first: at maxmemory there must be a leader, too
   redis.call('HSET', FENCE, 'exp', expires)
   return {'ok', epoch}
 end
@@ -26,6 +27,7 @@ if left > 0 and old[3] ~= holder then
   if rank < ruling or (rank == ruling and not newer) then return {'held', ruling, left} end
 end
 epoch = math.max(epoch, tonumber(ARGV[7])) + 1
+redis.call('HDEL', FENCE, 'exp')
 redis.call('HSET', FENCE, 'epoch', epoch, 'nonce', nonce, 'holder', holder, 'rank', rank, 'backend', backend,
   'term', term, 'exp', expires, 'since', string.format('%.0f', now), high, term)
 return {'ok', epoch}

@@ -11,6 +11,7 @@ local t = redis.call('TIME')
 -- Not a counter: a lock that was lost and made anew must not come back to a version that somebody remembers.
 local following = string.format('%d.%06d', t[1], t[2])
 if following == version then return 0 end
+redis.call('HDEL', LOCK, 'rv') -- a removal first: at maxmemory there must be a leader, too
 redis.call('HSET', LOCK, 'rv', following, 'holder', ARGV[2], 'term', ARGV[3], 'duration', ARGV[4], 'seq', ARGV[5],
   'acquired', ARGV[6], 'epoch', ARGV[7])
 return following

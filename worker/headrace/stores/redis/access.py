@@ -42,6 +42,12 @@ class RedisAccess:
             with suppress(StoreUnavailable):
                 await self._hints.give(ref, ready=ready, due=due)
 
+    async def _note_parked(self, ref: PartitionRef, at: int) -> None:
+        """Give the hint of jobs that were parked at that time (ms; 0: none was), as `_hint` does."""
+        if self._hints is not None and at:
+            with suppress(StoreUnavailable):
+                await self._hints.parked(ref, at)
+
     async def _wake(self, queue: str) -> None:
         """Tell what the script could not tell: that the queue was asleep."""
         if self._hints is not None:

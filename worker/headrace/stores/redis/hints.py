@@ -56,7 +56,8 @@ class ClusterHints:
 
     async def parked(self, ref: PartitionRef, now: int) -> None:
         """Note that a job was parked in the partition."""
-        await self._client.command("ZADD", self._keys.queue(ref.queue, "parked"), now, ref.label)
+        keys = self._keys.of_queue_script("note_parked", ref.queue)
+        await self._client.run(script("note_parked"), keys, (ref.label, now, 0))
 
     async def unparked(self, ref: PartitionRef) -> None:
         """Note that nothing is parked in the partition any more."""

@@ -143,6 +143,8 @@ QUEUE_SCRIPT_KEYS: Final[dict[str, tuple[str, ...]]] = {
     "workers": ("workers", "about", "gone", "stopping"),
     "stop_claiming": ("stopping",),
     "hint": ("hot", "due"),
+    "give_hint": ("hot",),
+    "note_parked": ("parked",),
     "claimed": ("hot", "due", "alarm"),
     "forget": ("hot", "due", "parked"),
     "forget_stray": ("hot", "due", "parked", "topology"),

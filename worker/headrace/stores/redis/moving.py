@@ -56,8 +56,7 @@ class RedisMoving(RedisAccess):
         adopted, ready, due, parked, roused = await self._led(
             "adopt", ref, fence, ref.label, *fence, partitions, source.label, pack(flat), ref.queue
         )
-        if self._hints is not None and parked:
-            await self._hints.parked(ref, parked)
+        await self._note_parked(ref, parked)
         await self._hint(ref, ready=ready, due=due)
         if roused:
             await self._wake(ref.queue)

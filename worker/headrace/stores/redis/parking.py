@@ -18,6 +18,7 @@ from headrace.stores.protocols.parking import (
 from headrace.stores.redis.access import RedisAccess, pack
 from headrace.stores.redis.keys import labelled
 from headrace.stores.redis.parts import Part, from_the_first
+from headrace.stores.redis.scripts import script
 from headrace.topology import PartitionRef
 
 
@@ -31,8 +32,7 @@ class RedisParking(RedisAccess):
         async def send(part: Sequence[Unknown]) -> Part:
             packed = pack([field for job in part for field in job])
             refused, ready, now, done = await self._run("park", ref, ref.label, packed)
-            if self._hints is not None and now:
-                await self._hints.parked(ref, now)
+            await self._note_parked(ref, now)
             await self._hint(ref, ready=ready)
             return Part(refused, done)
 
@@ -63,7 +63,8 @@ class RedisParking(RedisAccess):
 
     async def hint_parked(self, ref: PartitionRef, at: int) -> None:
         """Raise the hint that a partition holds parked jobs, unless there is one."""
-        await self._client.command("ZADD", self._keys.queue(ref.queue, "parked"), "NX", at, ref.label)
+        keys = self._keys.of_queue_script("note_parked", ref.queue)
+        await self._client.run(script("note_parked"), keys, (ref.label, at, 1))
 
     async def bury_parked(self, ref: PartitionRef, type: str, limit: int = MAX_SETTLE) -> int:
         """Make parked jobs of this type dead letters; the number of them."""

@@ -63,7 +63,7 @@ class RedisWaking(RedisAccess):
 
     async def hint(self, ref: PartitionRef) -> None:
         """Give a hint back, or raise one; it goes to the head."""
-        await self._client.command("ZADD", self._keys.queue(ref.queue, "hot"), "NX", 0, ref.label)
+        await self._client.run(script("give_hint"), self._keys.of_queue_script("give_hint", ref.queue), (ref.label,))
 
     async def tick(self, queue: str, worker: str, beat: Beat | None = None) -> Tick:
         """Turn what is due into hints, and record that the worker lives."""

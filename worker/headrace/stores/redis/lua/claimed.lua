@@ -11,6 +11,7 @@ local LABEL = ARGV[1]
 --@include clock
 --@include alarm
 
+redis.call('ZREM', HOT, '') -- a removal first: at maxmemory a ZADD alone would be refused
 local now = server_now()
 local at = tonumber(ARGV[4])
 if ARGV[3] == '1' then

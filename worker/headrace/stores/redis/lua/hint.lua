@@ -10,6 +10,7 @@ local LABEL = ARGV[1]
 --@include clock
 --@include hints
 
+redis.call('ZREM', HOT, '') -- a removal first: at maxmemory a ZADD alone would be refused
 if ARGV[2] == '1' then
   local now = server_now()
   redis.call('ZADD', HOT, 'NX', now, LABEL)

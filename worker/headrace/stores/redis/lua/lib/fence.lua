@@ -7,6 +7,9 @@ local function newer_leader(epoch, nonce, incarnation)
   local theirs, ours = tonumber(known[2] or 0), tonumber(epoch)
   if compared(known[4], incarnation) ~= 0 then return theirs end
   if ours < theirs or (ours == theirs and known[3] ~= nonce) then return theirs end
-  if ours > theirs then redis.call('HSET', META, 'fe', epoch, 'fn', nonce) end
+  if ours > theirs then
+    redis.call('HDEL', META, 'fn') -- a removal first: at maxmemory a new leader is obeyed, too
+    redis.call('HSET', META, 'fe', epoch, 'fn', nonce)
+  end
   return nil
 end

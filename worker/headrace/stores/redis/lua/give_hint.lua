@@ -1,0 +1,10 @@
+-- GIVE_HINT: a partition is worth a claim; its hint goes to the head, unless there is one.
+--
+-- KEYS  1 hot zset
+-- ARGV  1 label "version:partition"
+-- Returns nothing
+-- Cost  O(log n). Called by workers that took a hint and have no free slot, and by those who look for lost hints.
+local HOT = KEYS[1]
+
+redis.call('ZREM', HOT, '') -- a removal first: at maxmemory a ZADD alone would be refused
+redis.call('ZADD', HOT, 'NX', 0, ARGV[1])
