@@ -10,11 +10,11 @@ from bench.rig import CONCURRENCY, Case, Rig, per_job
 from bench.subject import Subject
 
 TITLE = "Redis CPU per job"
-PEERS = ("bullmq", "asynq")
 JOBS = 50_000
 BATCHES = (1, 8, 64, 256)
 CALLERS = 16
 LIMIT_US = 12.0
+WHOLE = "enqueue and work"
 
 
 def run(rig: Rig) -> Result:
@@ -25,11 +25,14 @@ def run(rig: Rig) -> Result:
         Case(OURS, f"batch {batch}", "us/job", partial(cycle, rig, jobs, batch, max(1, min(CALLERS, 256 // batch))))
         for batch in BATCHES
     ]
-    cases += [Case(peer.name, "enqueue and work", "us/job", partial(whole, rig, peer, jobs)) for peer in rig.peers]
+    cases += [
+        Case(subject.name, WHOLE, "us/job", partial(whole, rig, subject, jobs)) for subject in (rig.ours, *rig.peers)
+    ]
     series = rig.interleaved(cases)
     notes = [
         f"batch 1 and 8: {CALLERS} callers, whose calls travel as pipelines.",
-        f"Peers: enqueue by their fastest way, then one worker with {CONCURRENCY} jobs in progress.",
+        f"{WHOLE}: by the fastest way there is, then one worker with {CONCURRENCY} jobs in progress; both processes "
+        "from their start to their end.",
     ]
     return rig.result("B6", TITLE, series, checks(series), notes)
 
@@ -49,13 +52,19 @@ def cycle(rig: Rig, jobs: int, batch: int, callers: int) -> Sample:
 
 
 def whole(rig: Rig, subject: Subject, jobs: int) -> Sample:
-    """Enqueue with a peer and let its worker empty the queue."""
+    """Enqueue with a producer and let a worker of another process empty the queue."""
     rig.server.flush()
     count = subject.jobs(jobs)
-    _, enqueueing = rig.run(subject, "fill", jobs=count)
+    enqueued, enqueueing = rig.run(subject, "fill", jobs=count)
     outcome, working = rig.run(subject, "work", jobs=count, concurrency=CONCURRENCY)
     cost = per_job(enqueueing + working, count)
-    return Sample(value=cost, jobs=count, seconds=outcome.seconds, redis_cpu_us=cost)
+    return Sample(
+        value=cost,
+        jobs=count,
+        seconds=outcome.seconds,
+        redis_cpu_us=cost,
+        client_cpu_us=per_job(enqueued.cpu_seconds + outcome.cpu_seconds, count),
+    )
 
 
 def checks(series: Sequence[Series]) -> list[Check]:

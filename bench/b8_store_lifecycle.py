@@ -6,11 +6,13 @@ Beside them, as a peer, `bench.ours.plain`: a store in which every command is a 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 from bench.ours.steps import LIFECYCLE
 from bench.report import OURS, Check, Result, Sample, Series, find, ratio
 from bench.rig import Case, Rig, per_job
+from bench.subject import Subject
 
 TITLE = "store lifecycle"
 PEERS = ()
@@ -23,9 +25,10 @@ PLAIN = "plain commands"
 def run(rig: Rig) -> Result:
     """Measure and compare."""
     jobs = rig.scaled(JOBS)
-    cases = [Case(OURS, name, "us", partial(lifecycle, rig, jobs, *store)) for name, store in STORES.items()]
+    cases = [Case(OURS, name, "us", partial(lifecycle, rig, rig.ours, jobs, *store)) for name, store in STORES.items()]
     if not rig.alone:
-        cases.append(Case(PLAIN, "redis", "us", partial(lifecycle, rig, jobs, "plain", 1)))
+        plain = replace(rig.ours, name=PLAIN)
+        cases.append(Case(PLAIN, "redis", "us", partial(lifecycle, rig, plain, jobs, "plain", 1)))
     series = rig.interleaved(cases)
     notes = [
         "One step after the other, each awaited; of each step the median over the jobs of a round. The time until a "
@@ -35,10 +38,10 @@ def run(rig: Rig) -> Result:
     return rig.result("B8", TITLE, series, checks(series), notes)
 
 
-def lifecycle(rig: Rig, jobs: int, store: str, partitions: int) -> dict[str, Sample]:
+def lifecycle(rig: Rig, subject: Subject, jobs: int, store: str, partitions: int) -> dict[str, Sample]:
     """Take jobs through every step; one sample for each step, and one for the whole."""
     rig.server.flush()
-    outcome, redis_cpu = rig.run(rig.ours, "lifecycle", jobs=jobs, store=store, partitions=partitions)
+    outcome, redis_cpu = rig.run(subject, "lifecycle", jobs=jobs, store=store, partitions=partitions)
     steps = {step: ms * 1000 for step, ms in zip(LIFECYCLE, outcome.values_ms, strict=True)}
     samples = {step: Sample(value=us, jobs=jobs) for step, us in steps.items()}
     samples["whole"] = Sample(

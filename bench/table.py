@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.report import Result, number, verdict
+from bench.report import OURS, Result, number, verdict
 
 BEGIN = "<!-- results: begin (python -m bench table) -->"
 END = "<!-- results: end -->"
@@ -18,14 +18,15 @@ def results(folder: Path) -> list[Result]:
 
 
 def rendered(found: Sequence[Result]) -> str:
-    """Return the table: one line for each target and, for each benchmark, one line for each of our series."""
+    """Return the table: of each benchmark one line for each series, ours first, and one for each target."""
     if not found:
         return "No results yet: run `make bench ID=B1`.\n"
-    lines = ["| | measure | ours (median, min .. max) | target | measured | |", "|---|---|--:|---|--:|---|"]
+    lines = ["| | measure | median (min .. max) | target | measured | |", "|---|---|--:|---|--:|---|"]
     for result in found:
-        for one in result.ours:
+        for one in (*result.ours, *result.peers):
+            what = result.title if one.subject == OURS else one.subject
             figures = f"{number(one.median)} ({number(one.min)} .. {number(one.max)}) {one.unit}"
-            lines.append(f"| {result.id} | {result.title}: {one.case} | {figures} | | | |")
+            lines.append(f"| {result.id} | {what}: {one.case} | {figures} | | | |")
         for check in result.checks:
             word = verdict(check.met) + ("" if check.binding else " (reported only)")
             wanted = f"{check.relation} {number(check.target)}"

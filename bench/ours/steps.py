@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Awaitable
 from functools import partial
+from importlib.metadata import version as distribution_version
 from statistics import median
 from typing import Any, TypeVar
 
@@ -103,9 +104,9 @@ class Stopwatch:
 
 
 async def _lifecycle(parameters: dict[str, Any]) -> dict[str, Any]:
-    jobs = int(parameters["jobs"])
+    jobs, of = int(parameters["jobs"]), VERSION
     if parameters.get("store") == "plain":
-        plain = PlainStore(parameters["url"])
+        plain, of = PlainStore(parameters["url"]), f"on redis-py {distribution_version('redis')}"
         live, close = partial(_plain_life, plain), plain.close
     else:
         store = store_of(parameters)
@@ -125,7 +126,8 @@ async def _lifecycle(parameters: dict[str, Any]) -> dict[str, Any]:
         "seconds": seconds,
         "cpu_seconds": used,
         "values_ms": [median(watch.spent[step]) * 1000 for step in LIFECYCLE],
-        "version": VERSION,
+        "version": of,
+        "settings": {"client": LOOP, "lease_ms": LEASE_MS, "under way": "one call"},
     }
 
 

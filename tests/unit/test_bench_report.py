@@ -197,7 +197,8 @@ def test_figures_have_three_digits_or_more(value: float | None, text: str) -> No
 
 def test_the_table_replaces_what_stands_between_its_marks(tmp_path: Path) -> None:
     for id in ("B10", "B2"):
-        result([Check.of(f"check of {id}", 1.0, ">=", 1.0)], [series(OURS, 1.0)], [], id).write(tmp_path)
+        peers = [series("saq", 2.0, 3.0, case="bulk")]
+        result([Check.of(f"check of {id}", 1.0, ">=", 1.0)], [series(OURS, 1.0)], peers, id).write(tmp_path)
     document = tmp_path / "page.md"
     document.write_text(f"before\n{table.BEGIN}\nold\n{table.END}\nafter\n")
     table.update(tmp_path, document)
@@ -206,6 +207,8 @@ def test_the_table_replaces_what_stands_between_its_marks(tmp_path: Path) -> Non
     assert text.endswith("\nafter\n")
     assert "old" not in text
     assert text.index("check of B2") < text.index("check of B10")
+    assert "| B2 | a title: one queue | 1 (1 .. 1) jobs/s |" in text
+    assert "| B2 | saq: bulk | 2.5 (2 .. 3) jobs/s |" in text
     table.update(tmp_path, document)
     assert document.read_text() == text
 

@@ -34,8 +34,16 @@ async function bulk(queue, jobs, size, options) {
 async function fill() {
   const queue = new Queue("bench", { connection: connect() });
   const delay = parameters.delay ? { delay: parameters.delay * 1000 } : {};
+  await queue.waitUntilReady();
+  const cpuBegun = cpu();
   await bulk(queue, parameters.jobs, FILL_BATCH, { ...KEEP, ...delay });
-  return { jobs: parameters.jobs, seconds: 0, cpu_seconds: 0, version: VERSION };
+  return {
+    jobs: parameters.jobs,
+    seconds: 0,
+    cpu_seconds: cpu() - cpuBegun,
+    version: VERSION,
+    settings: { client: CLIENT, "bulk call": "Queue.addBulk" },
+  };
 }
 
 async function enqueue() {
