@@ -18,7 +18,7 @@ FAR_SECONDS = 86_400
 AHEAD_SECONDS = 5.0
 GRACE_SECONDS = 60.0
 """How long after the last due time the last job may start; who takes longer is reported as missing."""
-SHARES = {"dramatiq": 0.03, "saq": 0.03, "streaq": 0.05, "arq": 0.03, "rq": 0.03, "celery": 0.02}
+SHARES = {"dramatiq": 0.02, "saq": 0.02, "streaq": 0.03, "arq": 0.02, "rq": 0.02, "celery": 0.02}
 """Smaller than elsewhere: jobs that are scheduled one call at a time would take longer than all else."""
 
 

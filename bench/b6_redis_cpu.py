@@ -31,8 +31,8 @@ def run(rig: Rig) -> Result:
     series = rig.interleaved(cases)
     notes = [
         f"batch 1 and 8: {CALLERS} callers, whose calls travel as pipelines.",
-        f"{WHOLE}: by the fastest way there is, then one worker with {CONCURRENCY} jobs in progress; both processes "
-        "from their start to their end.",
+        f"{WHOLE}: by the fastest way there is, then one worker with {CONCURRENCY} jobs in progress; Redis's CPU "
+        "over both processes, from their start to their end.",
     ]
     return rig.result("B6", TITLE, series, checks(series), notes)
 
