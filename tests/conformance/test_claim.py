@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from headrace.errors import InvalidInput
 from headrace.lifecycle import promote
-from headrace.stores.base import MAX_CLAIM, MAX_RECOVER, Settled, Store
+from headrace.stores.base import MAX_CLAIM, MAX_ENQUEUE, MAX_RECOVER, Settled, Store
 from headrace.stores.protocols.working import LEASE_LOST
 from tests.conformance.conftest import Advance
 from tests.conformance.steps import (
@@ -61,6 +63,37 @@ async def test_M3_two_claims_never_return_the_same_job(store: Store) -> None:
     assert second.token == b"b:1"
 
 
+async def test_M3_a_claim_returns_exactly_what_that_call_claimed(store: Store) -> None:
+    """A claims T1, T2 appears, B claims: it gets T2 and nothing of A's; nor does A's own next call."""
+    await created(store)
+    a, b = Worker(store, "a"), Worker(store, "b")
+    await enqueue(store, "T1")
+    first = await a.claim()
+    await enqueue(store, "T2")
+    second = await b.claim()
+    await enqueue(store, "T3")
+    third = await a.claim()
+    assert [ids(claim) for claim in (first, second, third)] == [["T1"], ["T2"], ["T3"]]
+    assert len({claim.token for claim in (first, second, third)}) == 3
+    assert (await store.resume(ref(), "a", 1, LONG_MS)).jobs == first.jobs
+
+
+async def test_M3_workers_that_claim_at_once_never_get_the_same_job(store: Store) -> None:
+    await created(store)
+    names = [f"job-{n}" for n in range(200)]
+    await enqueue(store, *names)
+    others = [store.clone() for _ in range(4)]
+    try:
+        calls = [Worker(other, f"w{n}-{k}").claim(7) for n, other in enumerate(others) for k in range(10)]
+        claims = await asyncio.gather(*calls)
+    finally:
+        for other in others:
+            await other.close()
+    taken = [name for claim in claims for name in ids(claim)]
+    assert sorted(taken) == sorted(names)
+    assert await sizes(store) == {"leased": 200}
+
+
 async def test_a_claim_takes_up_to_its_limit_and_no_more_may_be_asked(store: Store) -> None:
     await created(store)
     await enqueue(store, *(f"job-{n}" for n in range(MAX_CLAIM + 1)))
@@ -96,6 +129,32 @@ async def test_V20_expired_leases_are_recovered_in_bounded_steps(store: Store, a
     assert await sizes(store) == {"ready": MAX_RECOVER, "leased": 50}
     await worker.claim(0)
     assert await sizes(store) == {"ready": MAX_RECOVER + 50}
+
+
+async def test_V20_a_thousand_expired_leases_are_recovered_while_claims_go_on(store: Store, advance: Advance) -> None:
+    """No call takes back more than its share, each serves what is ready, and no job is lost or handed out twice."""
+    await created(store)
+    for start in range(0, 1000, MAX_ENQUEUE):
+        await enqueue(store, *(f"lost-{start + n}" for n in range(MAX_ENQUEUE)))
+    dead = Worker(store, "dead")
+    leases = [lease for _ in range(4) for lease in settled(await dead.claim(250))]
+    assert len(leases) == 1000
+    assert await store.renew(ref(), leases, 1) == []
+    await advance(2)
+    await enqueue(store, *(f"fresh-{n}" for n in range(12)))
+    alive = Worker(store, "alive")
+    left, done = 1000, []
+    while left:
+        claim = await alive.claim(1, suspects=0)
+        (name,) = ids(claim)
+        done.append(name)
+        before, left = left, (await sizes(store))["leased"] - len(done)
+        assert len(claim.lost) == before - left == MAX_RECOVER
+    assert done == [f"fresh-{n}" for n in range(10)]
+    taken: list[str] = []
+    while (claim := await alive.claim(100, suspects=100)).jobs:
+        taken += ids(claim)
+    assert sorted(taken) == sorted([f"lost-{n}" for n in range(1000)] + ["fresh-10", "fresh-11"])
 
 
 async def test_due_jobs_become_ready_in_the_order_of_their_times(store: Store, advance: Advance) -> None:

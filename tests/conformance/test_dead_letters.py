@@ -1,9 +1,14 @@
 """Dead letters: listed page by page, put back, deleted; none is lost and none blocks its id."""
 
+from itertools import count
+
 from headrace.dead_letters import dead_jobs, delete_dead, open_letter, retry_dead
+from headrace.known_queue import topology_of
 from headrace.lifecycle import promote
 from headrace.producer import Producer
-from headrace.stores.base import Store
+from headrace.stores.base import DeadLetter, Store
+from headrace.topology import PartitionRef
+from tests.conformance.actors import completing, killed_after
 from tests.conformance.conftest import Complete
 from tests.conformance.steps import (
     QUEUE,
@@ -78,6 +83,52 @@ async def test_V10_a_dead_letter_goes_to_the_active_version_and_the_old_one_comp
     await retry_dead(Producer(store), store, dead)
     topology = await completed(1)
     assert await run_everything(store, topology) == ["a"]
+
+
+async def test_V10_a_letter_and_a_new_job_of_its_id_outlive_the_version_wherever_its_completion_stops(
+    store: Store, completed: Complete
+) -> None:
+    """Each kill is tried on a queue of its own: x is dead in v1, enqueued again in v2, and v1 is completed."""
+    for steps in count():
+        queue = f"queue-{steps}"
+        old, home = PartitionRef(queue, 1, 0), PartitionRef(queue, 2, 0)
+        await promote(store, queue, 1, 1)
+        await enqueue(store, new("x", payload="dies"), at=old)
+        worker = Worker(store)
+        assert await store.fail(old, failures(await worker.claim(at=old), None)) == []
+        await promote(store, queue, 2, 1)
+        again = await Producer(store).enqueue(queue, "send", "lives", id="x")
+        assert (again.version, again.existing) == (2, False)
+        done = await killed_after(store, steps, completing(1, queue))
+        if done is not None:
+            (letter,) = {each.letter.letter: each async for each in dead_jobs(store, queue)}.values()
+            assert (letter.id, letter.error) == ("x", "boom")
+            await completed(1, queue=queue)
+        assert set((await topology_of(store, queue)).versions) == {2}
+        (dead,) = [each async for each in dead_jobs(store, queue)]
+        assert (dead.ref, dead.id, dead.job and dead.job.payload) == (home, "x", "dies")
+        claim = await worker.claim(at=home)
+        assert [opened(job, home).payload for job in claim.jobs] == ["lives"]
+        assert await store.ack(home, settled(claim)) == []
+        assert await retry_dead(Producer(store), store, dead) is True
+        assert [opened(job, home).payload for job in (await worker.claim(at=home)).jobs] == ["dies"]
+        if done is None:
+            break
+    assert steps > 8
+
+
+async def test_V10_letters_of_one_id_and_one_time_in_two_versions_stay_two(store: Store) -> None:
+    """Clocks of two masters of a Cluster, or one millisecond, may give both the same name."""
+    await created(store)
+    await promote(store, QUEUE, 2, 1)
+    first, second = (DeadLetter(b"x@1000", 1000, record, b"") for record in (b"of v1", b"of v2"))
+    target = ref(0, 2)
+    assert await store.adopt_dead(target, [second])
+    for _ in range(2):  # the copy may be repeated
+        assert await store.adopt_dead(target, [first])
+    found = await store.dead_letters(target)
+    assert [(letter.stored_id, letter.record) for letter in found] == [(b"x", b"of v2"), (b"x", b"of v1")]
+    assert (await counts(store, target)).dead == 2
 
 
 async def test_V10_QD5_a_live_job_of_the_same_id_is_not_disturbed_and_the_letter_stays(store: Store) -> None:

@@ -76,6 +76,18 @@ async def test_T11_a_first_promotion_killed_at_any_step_is_no_queue_or_a_whole_o
     assert steps == 7
 
 
+@pytest.mark.parametrize("steps", range(len(PROMOTION)))
+async def test_T11_the_same_promotion_again_does_what_an_earlier_one_has_left(store: Store, steps: int) -> None:
+    """By itself: no producer has marked or settled a partition in between."""
+    await created(store)
+    await killed_after(store, steps, promoting(2, 3))
+    second = await promote(store, QUEUE, 2, 3)
+    assert await store.read_topology(QUEUE) == second
+    assert await states(store, 1, 1) == ["draining"]
+    assert await states(store, 2, 4) == ["active"] * 3 + ["absent"]
+    assert await store.successor(ref()) == second
+
+
 @pytest.mark.parametrize("steps", range(len(COMPLETION) + 1))
 @pytest.mark.parametrize("between", ["nothing", "a promotion"])
 async def test_T11_a_completion_killed_at_any_step_is_finished_by_the_next(

@@ -8,10 +8,26 @@ from pydantic import ValidationError
 
 from headrace.errors import QueueFull, QueueHeld
 from headrace.lifecycle import configure, promote
+from headrace.producer import Producer
 from headrace.settings import DrainSettings, QueueSettings
-from headrace.stores.base import Store
+from headrace.stores.base import Moved, Store
+from tests.conformance.actors import PROMOTION, Gate, killed_after, promoting, standing_before
 from tests.conformance.conftest import Advance, Complete
-from tests.conformance.steps import QUEUE, Worker, created, enqueue, failures, ids, new, ref, releases, settled, sizes
+from tests.conformance.steps import (
+    QUEUE,
+    Worker,
+    created,
+    enqueue,
+    failures,
+    ids,
+    new,
+    ref,
+    releases,
+    run_everything,
+    settled,
+    sizes,
+    stored_topology,
+)
 
 
 async def set_limits(store: Store, **settings: object) -> None:
@@ -60,6 +76,53 @@ async def test_V12_a_version_promoted_while_held_starts_held(store: Store) -> No
     await promote(store, QUEUE, 2, 1)
     await enqueue(store, "a", at=ref(0, 2))
     assert ids(await Worker(store).claim(at=ref(0, 2))) == []
+
+
+@pytest.mark.parametrize("steps", range(PROMOTION.index("write_topology") + 1, len(PROMOTION)))
+async def test_V12_it_is_held_from_its_first_moment_whoever_dies(store: Store, steps: int) -> None:
+    """Also where its promoter has ended right after it wrote the topology."""
+    await created(store)
+    await set_limits(store, stop="hold")
+    assert await killed_after(store, steps, promoting(2, 3)) == PROMOTION[:steps]
+    for partition in range(3):
+        assert not isinstance(await enqueue(store, f"job-{partition}", at=ref(partition, 2), partitions=3), Moved)
+        assert ids(await Worker(store).claim(at=ref(partition, 2))) == []
+
+
+@pytest.mark.parametrize("pause", PROMOTION)
+async def test_V12_a_pause_during_a_promotion_holds_in_every_version(store: Store, pause: str) -> None:
+    await created(store)
+    before = await Producer(store).enqueue(QUEUE, "send")
+    gate = Gate(store)
+    async with standing_before(gate, pause, promoting(2, 3)) as promotion:
+        await set_limits(store, stop="hold")
+    assert (await promotion).active == 2
+    topology = await stored_topology(store)
+    assert (topology.active, topology.settings.stop) == (2, "hold")
+    placed = [await Producer(store).enqueue(QUEUE, "send") for _ in range(9)]
+    assert {each.version for each in placed} == {2}
+    assert await run_everything(store, topology) == []
+    await set_limits(store, stop="none")
+    ran = await run_everything(store, await stored_topology(store))
+    assert sorted(ran) == sorted(each.id for each in (before, *placed))
+
+
+@pytest.mark.parametrize("pause", ["read_topology", "write_topology", "settle 1:0"])
+async def test_V12_a_promotion_during_a_pause_is_held_too(store: Store, pause: str) -> None:
+    await created(store)
+    before = await Producer(store).enqueue(QUEUE, "send")
+    gate = Gate(store)
+    async with standing_before(gate, pause, lambda through: set_limits(through, stop="hold")) as pausing:
+        await promote(store, QUEUE, 2, 3)
+    await pausing
+    topology = await stored_topology(store)
+    assert (topology.active, topology.settings.stop) == (2, "hold")
+    placed = await Producer(store).enqueue(QUEUE, "send")
+    assert placed.version == 2
+    assert await run_everything(store, topology) == []
+    await set_limits(store, stop="none")
+    ran = await run_everything(store, await stored_topology(store))
+    assert sorted(ran) == sorted([before.id, placed.id])
 
 
 async def test_J21_leases_of_a_held_queue_are_acknowledged(store: Store) -> None:

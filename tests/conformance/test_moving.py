@@ -130,6 +130,29 @@ async def test_V6_V7_V8_a_leader_that_dies_between_two_steps_leaves_each_job_onc
     assert await sizes(store, ref(0, 2)) == {}
 
 
+async def test_V7_a_version_with_jobs_that_may_still_be_aside_elsewhere_is_not_completed(
+    store: Store, completed: Complete
+) -> None:
+    """Else its successor would adopt anew what ran there before the source has let it go."""
+    await created(store)
+    await enqueue(store, "a")
+    await drained_into(store)
+    steps = MOVE.index("let_go 1:0")
+    assert await killed_after(store, steps, lambda through: move_jobs(through, ref(), LEADER)) == MOVE[:steps]
+    third = await promote(store, QUEUE, 3, 1)
+    assert await run_everything(store, third) == ["a"]
+    with pytest.raises(NotDrained, match="1 arrived"):
+        await completed(2)
+    assert (await store.close_partition(ref(0, 2))).state == "draining"
+    for _ in range(2):
+        await move_jobs(store, ref(), LEADER)
+        await tidy_arrivals(store, ref(0, 2), LEADER)
+        assert await run_everything(store, await stored_topology(store)) == []
+    for version in (1, 2):
+        await completed(version)
+    assert set((await stored_topology(store)).versions) == {3}
+
+
 @pytest.mark.parametrize("pause", ["set_aside 1:0", "adopt 2:0", "let_go 1:0", "forget_arrived 2:0"])
 async def test_V8_the_target_is_superseded_and_the_job_lands_once_in_the_newest(
     store: Store, completed: Complete, pause: str
@@ -208,7 +231,7 @@ async def test_V9_L9_every_step_of_a_former_leader_is_refused_and_changes_nothin
     assert (await store.trim_parked(ref(0, 2), "rare", few, fence=now)).dead == 1
 
 
-async def test_a_job_that_is_adopted_twice_runs_once(store: Store) -> None:
+async def test_V7_a_job_that_is_adopted_twice_runs_once(store: Store) -> None:
     await created(store)
     await enqueue(store, "a")
     await drained_into(store)
@@ -221,7 +244,7 @@ async def test_a_job_that_is_adopted_twice_runs_once(store: Store) -> None:
     assert (await Worker(store, "two").claim(at=target)).jobs == []
 
 
-async def test_a_job_is_adopted_by_an_active_partition_of_that_count_only(store: Store) -> None:
+async def test_V8_a_job_is_adopted_by_an_active_partition_of_that_count_only(store: Store) -> None:
     await created(store)
     await enqueue(store, "a")
     await drained_into(store)

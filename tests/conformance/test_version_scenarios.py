@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from headrace.errors import OutcomeUnknown
+from headrace.errors import OutcomeUnknown, VersionNotHigher
 from headrace.lifecycle import configure, promote
 from headrace.producer import JobSpec, Producer
 from headrace.retry import RetryPolicy
@@ -95,6 +95,33 @@ async def test_V3_a_slow_promoter_and_a_stale_producer_cannot_revive_a_completed
     assert (await counts(store, ref(0, 2))).state == "tombstone"
     placed = await stale.enqueue(QUEUE, "send")
     assert placed.version == 3
+    assert await sizes(store, ref(0, 2)) == {}
+    assert await run_everything(store, await stored_topology(store)) == [placed.id]
+
+
+@pytest.mark.parametrize("given", [False, True])
+async def test_V3_a_stale_producer_is_refused_also_between_the_steps_of_the_slow_promoter(
+    store: Store, completed: Complete, given: bool
+) -> None:
+    """When it has gone through its INSTALL and does not know yet that it was overtaken."""
+    await created(store)
+    writing = Gate(store)
+    slow = Gate(writing.store)
+    writing.stop_before("write_topology")
+    async with standing_before(slow, "install 2:0", promoting(2, 1)) as promoting_slowly:
+        await promote(store, QUEUE, 2, 1)
+        stale = Producer(store)
+        cached = await stale.enqueue(QUEUE, "send")
+        third = await promote(store, QUEUE, 3, 1)
+        assert await run_everything(store, third) == [cached.id]
+        await completed(2)
+        slow.go_on()
+        await writing.stopped()
+        placed = await stale.enqueue(QUEUE, "send", id="given" if given else None)
+        assert (cached.version, placed.version) == (2, 3)
+        assert (await counts(store, ref(0, 2))).state == "tombstone"
+        writing.go_on()
+    assert isinstance(promoting_slowly.exception(), VersionNotHigher)
     assert await sizes(store, ref(0, 2)) == {}
     assert await run_everything(store, await stored_topology(store)) == [placed.id]
 

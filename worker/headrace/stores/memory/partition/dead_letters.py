@@ -25,8 +25,13 @@ class DeadLetters:
         self._letters[letter] = DeadLetter(letter, died_at, record, changes)
 
     def adopt(self, letters: Sequence[DeadLetter]) -> None:
-        """Take over dead letters of another partition."""
-        self._letters |= {letter.letter: letter for letter in letters}
+        """Take over dead letters of another partition; of an id that died here at the same time, a ms later."""
+        for letter in letters:
+            own = letter
+            while (known := self._letters.get(own.letter)) is not None and known[2:] != own[2:]:
+                died_at = own.died_at + 1
+                own = own._replace(letter=b"%b@%d" % (own.stored_id, died_at), died_at=died_at)
+            self._letters[own.letter] = own
 
     def page(self, after: DeadLetter | None, limit: int) -> list[DeadLetter]:
         """Return the oldest dead letters after one that was seen."""

@@ -1,4 +1,5 @@
 -- DEAD_ADOPT: copy dead letters of an older version, which are removed there afterwards. Beyond the limit the oldest go.
+-- One whose id has died here, too, in the same millisecond becomes a letter of the next one; copied again it is the same.
 --
 -- KEYS  1 meta hash, 2 dead zset, 3 dead letters hash
 -- ARGV  1 incarnation of the queue, 2 msgpack [letter, died ms, record, changes, ...], at most 250 letters,
@@ -20,7 +21,14 @@ if meta[1] ~= 'A' or compared(meta[2], ARGV[1]) ~= 0 then return 0 end
 local batch = cmsgpack.unpack(ARGV[2])
 for i = 1, #batch, 4 do
   local letter, died, record, changes = unpack(batch, i, i + 3)
-  redis.call('HSET', LETTERS, letter, cmsgpack.pack({record, changes}))
+  local packed, id = cmsgpack.pack({record, changes}), string.match(letter, '^(.*)@%d+$')
+  local known = redis.call('HGET', LETTERS, letter)
+  while known and known ~= packed do
+    died = died + 1
+    letter = string.format('%s@%d', id, died)
+    known = redis.call('HGET', LETTERS, letter)
+  end
+  redis.call('HSET', LETTERS, letter, packed)
   redis.call('ZADD', DEAD, died, letter)
 end
 if #batch > 0 then trim_dead(meta[3], #batch / 4 + 100) end
