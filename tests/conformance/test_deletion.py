@@ -10,8 +10,11 @@ from headrace.deletion import Deletion, delete_queue
 from headrace.errors import QueueDeleting, QueueNotEmpty, TopologyConflict, UnknownQueue
 from headrace.lifecycle import complete, configure, promote
 from headrace.producer import Producer
+from headrace.schedules.mark import ScheduleMark
 from headrace.settings import QueueSettings
-from headrace.stores.base import Moved, Store, Unknown
+from headrace.stores.base import Beat, Fence, Moved, Store, Unknown
+from headrace.stores.redis import RedisStore
+from headrace.stores.redis.hints import Outlook
 from headrace.topology import Grave
 from tests.conformance.actors import Gate, killed_after, standing_before
 from tests.conformance.steps import (
@@ -30,6 +33,7 @@ from tests.conformance.steps import (
     states,
     stored_topology,
 )
+from tests.services.redis_setups import RedisSetups
 
 DELETION = [
     "read_topology",
@@ -97,6 +101,35 @@ async def test_J21_results_of_jobs_that_ran_meanwhile_are_refused_and_leave_noth
     (after,) = await store.counts([ref()])
     assert (after.state, after.nonempty()) == ("tombstone", {})
     assert await store.wait_hint([QUEUE], 0.01) is None
+
+
+async def test_J21_what_clients_say_too_late_leaves_no_key_that_stays(
+    store: Store, backend: str, prefix: str, redis_setups: RedisSetups
+) -> None:
+    """Whoever was on its way when the queue was buried gives hints back, parks, ticks, counts and takes its leave."""
+    worker = await full(store)
+    holding = await Worker(store, "other").claim(1)
+    await store.tick(QUEUE, "w")
+    await delete_queue(store, QUEUE)
+    hints = store._hints if isinstance(store, RedisStore) else None
+    for at in (ref(), ref(0, 2)):
+        await store.hint(at)
+        await store.hint_parked(at, 1)
+        assert (await worker.claim(at=at, acks=settled(holding))).gone
+        if hints is not None:  # of scripts that were done before the end
+            await hints.give(at, ready=1, due=1)
+            await hints.after_claim(at, "w", Outlook(1, -1), b"")
+            await hints.parked(at, 1)
+    assert not await store.count_work(QUEUE, {"claimed": 1})
+    assert not await store.note_schedule(QUEUE, Fence(1, "leader"), "nightly", None, ScheduleMark(1, "0 3 * * *"))
+    await store.tick(QUEUE, "w", Beat("host", 1, "pod", "node", 1, 1))
+    await store.stop_claiming(QUEUE, ["w"], 1)
+    await store.leave(QUEUE, "w")
+    assert await store.wait_hint([QUEUE], 0.01) is None
+    assert await store.parked_partitions(QUEUE) == {}
+    if backend != "memory":
+        staying = {name.rpartition(":")[2] for name, ms in redis_setups.keys(backend, prefix).items() if ms < 0}
+        assert staying <= {"queues", "wakes"}  # of all queues
 
 
 async def test_J21_a_stale_producer_does_not_bring_it_back(store: Store) -> None:

@@ -121,7 +121,7 @@ async def test_J19_each_partition_keeps_its_part(store: Store) -> None:
     assert await kept(store, ref(0)) == []
 
 
-async def test_QD2_bytes_are_bounded_and_payloads_are_gone(store: Store) -> None:
+async def test_J19_QD2_bytes_are_bounded_and_payloads_are_gone(store: Store) -> None:
     """What is kept of a finished job does not hold its payload."""
     await keeping(store, done_bytes=5_000)
     for number in range(20):

@@ -10,10 +10,11 @@ from headrace.errors import QueueFull, QueueHeld
 from headrace.lifecycle import configure, promote
 from headrace.producer import Producer
 from headrace.settings import DrainSettings, QueueSettings
-from headrace.stores.base import Moved, Store
+from headrace.stores.base import Failure, Moved, Release, Store, Unknown
 from tests.conformance.actors import PROMOTION, Gate, killed_after, promoting, standing_before
 from tests.conformance.conftest import Advance, Complete
 from tests.conformance.steps import (
+    LONG_MS,
     QUEUE,
     Worker,
     created,
@@ -132,6 +133,37 @@ async def test_J21_leases_of_a_held_queue_are_acknowledged(store: Store) -> None
     await set_limits(store, stop="hold")
     assert await store.ack(ref(), settled(claim)) == []
     assert await sizes(store) == {}
+
+
+async def test_J21_what_runs_when_a_queue_is_held_goes_on_and_all_of_its_outcomes_count(
+    store: Store, advance: Advance
+) -> None:
+    """Renewed, failed, put off, handed back, parked, lost with its worker; nothing begins before the hold ends."""
+    await created(store)
+    worker = Worker(store)
+    await enqueue(store, "renewed", "failed", "dead", "put off", "handed back", "parked", "acked")
+    names = dict(zip(ids(claim := await worker.claim()), settled(claim), strict=True))
+    await enqueue(store, "lost")
+    await Worker(store, "dies").claim(lease_ms=20)
+    await set_limits(store, stop="hold")
+    assert await store.renew(ref(), list(names.values()), LONG_MS) == []
+    ends = [Failure(*names["failed"], 5, "boom"), Failure(*names["dead"], None, "boom")]
+    assert await store.fail(ref(), ends) == []
+    back = [Release(*names["put off"], 5, "snoozed"), Release(*names["handed back"])]
+    assert await store.release(ref(), back) == []
+    assert await store.park(ref(), [Unknown(*names["parked"], "send")]) == []
+    await advance(20)
+    held = await worker.claim(acks=[names["acked"]])
+    assert (held.jobs, held.refused) == ([], [])
+    assert await store.unpark(ref(), ["send"]) == 1
+    assert await sizes(store) == {"ready": 5, "leased": 1, "dead": 1}
+    assert not (await worker.claim()).jobs
+    await set_limits(store, stop="none")
+    first = await worker.claim()
+    assert sorted(ids(first)) == ["failed", "handed back", "lost", "parked", "put off"]
+    assert await store.ack(ref(), settled(first)) == []
+    assert await store.ack(ref(), [names["renewed"]]) == []
+    assert await sizes(store) == {"dead": 1}
 
 
 async def test_J21_hold_and_drain_refuses_new_jobs_and_runs_the_old(store: Store) -> None:

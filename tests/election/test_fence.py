@@ -17,9 +17,11 @@ from hypothesis import strategies as st
 from redis.crc import key_slot
 from redis.exceptions import ResponseError
 
+from headrace.election.backends.redis import RedisLock
 from headrace.election.errors import Unavailable
 from headrace.election.fence import Accepted, Claim, Held, Stale, Token
 from headrace.election.memory_fence import FenceState
+from headrace.election.record import Record
 from headrace.election.redis_fence import RedisFence, fence_key
 from headrace.election.scripts import script
 from headrace.redis.by_url import open_client
@@ -29,6 +31,7 @@ from tests.services.redis import RedisServer, RedisServers
 
 TTL = 15.0
 C = 2.5
+EIGHT_DAYS_MS = 8 * 24 * 3600 * 1000
 SCRIPTS = ("claim", "beat", "release", "read", "lock")
 
 # What a leader's script looks like: the fence first, the check before the first write.
@@ -192,6 +195,32 @@ async def test_L1_a_hundred_races_of_connections_have_one_winner_each(redis_serv
         await fence.close()
 
 
+async def test_J21_fence_and_lock_of_something_that_was_deleted_pass(redis_server: RedisServer, prefix: str) -> None:
+    """They stay as long as it is there, however long nobody leads; if it is made anew, its leader keeps them."""
+    owner = f"{{{prefix}}}:topology"
+    fence = RedisFence(open_client(redis_server.url, call_timeout=C), prefix, owner.encode())
+    lock = RedisLock(open_client(redis_server.url, call_timeout=C), prefix, owner.encode())
+    record = Record("a", 1, 15.0, 1, 1, 0)
+    async with redis_client.Redis.from_url(redis_server.url) as connection:
+
+        async def left() -> list[int]:
+            return [await connection.pttl(f"{{{prefix}}}:{name}") for name in ("fence", "lock")]
+
+        assert await fence.claim(claim("a", "n1", 1), TTL, C) == Accepted(1)
+        version = await lock.create(record, C)
+        assert all(0 < ms <= EIGHT_DAYS_MS for ms in await left())
+        await connection.set(owner, "there")
+        assert await fence.beat(Token(1, "n1"), TTL, C)
+        version = await lock.cas(version, record, C)
+        assert await left() == [-1, -1]
+        await connection.delete(owner)
+        assert await fence.claim(claim("a", "n1", 1), TTL, C) == Accepted(1)
+        await lock.cas(version, record, C)
+        assert all(0 < ms <= EIGHT_DAYS_MS for ms in await left())
+    await fence.close()
+    await lock.close()
+
+
 async def test_a_server_that_is_silent_is_unavailable_and_the_outcome_unknown(
     process_guard: Guard, prefix: str
 ) -> None:
@@ -299,8 +328,12 @@ def test_every_script_says_what_it_does_and_declares_its_keys(name: str) -> None
         assert word in source, f"{name}.lua lacks {word}"
     code = re.sub(r"--[^\n]*", "", source)
     touched = {key for command, key in re.findall(r"redis\.call\('(\w+)'(?:, (\w+))?", code) if command != "TIME"}
-    assert touched <= {"FENCE", "LOCK"}
-    assert re.findall(r"^local (?:FENCE|LOCK) = (.+)$", code, re.MULTILINE) == ["KEYS[1]"]
+    assert touched <= {"FENCE", "LOCK", "OWNER", "key"}
+    assert set(re.findall(r"passing\((\w+)\)", code)) <= {"FENCE", "LOCK", "key"}
+    declared = re.findall(r"^local (FENCE|LOCK)(, OWNER)? = (.+)$", code, re.MULTILINE)
+    assert [(bool(owner), keys) for _, owner, keys in declared] == [
+        ("OWNER" in code, "KEYS[1], KEYS[2]" if "OWNER" in code else "KEYS[1]")
+    ]
     assert "@include" not in source
 
 

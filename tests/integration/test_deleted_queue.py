@@ -12,14 +12,16 @@ from headrace.cli.main import app
 from headrace.deletion import delete_queue
 from headrace.lifecycle import promote
 from headrace.producer import Producer
+from headrace.schedules.mark import ScheduleMark
+from headrace.settings import QueueSettings, Retention
 from headrace.stores import open_store
-from headrace.stores.base import GRAVE_TTL_MS, TOMBSTONE_TTL_MS, Unknown
+from headrace.stores.base import GRAVE_TTL_MS, TOMBSTONE_TTL_MS, Beat, Fence, Success, Unknown
 from headrace.stores.redis import RedisStore
+from headrace.stores.redis.keys import PARTITION_KEYS, QUEUE_KEYS
 from tests.conformance.steps import (
     LONG_MS,
     QUEUE,
     Worker,
-    created,
     enqueue,
     failures,
     new,
@@ -34,21 +36,44 @@ async def test_J21_a_deleted_queue_leaves_tombstones_and_a_grave_that_pass(
     redis_server: RedisServer, prefix: str
 ) -> None:
     store = RedisStore(redis_server.url, prefix=prefix)
-    await created(store, 2)
+    await promote(store, QUEUE, 1, 2, settings=QueueSettings(retention=Retention()))
     worker = Worker(store)
-    for job_id in ("dead", "parked", "retry", "leased"):
+    for job_id in ("done", "dead", "parked", "retry", "leased"):
         await enqueue(store, job_id, partitions=2)
         claim = await worker.claim()
         match job_id:
+            case "done":
+                await store.ack(ref(), settled(claim), [Success("send", 0)])
             case "dead":
                 await store.fail(ref(), failures(claim, None))
             case "parked":
                 await store.park(ref(), [Unknown(*settled(claim)[0], "strange")])
             case "retry":
                 await store.fail(ref(), failures(claim, LONG_MS))
-    await enqueue(store, "ready", new("later", -LONG_MS), partitions=2)
-    await store.tick(QUEUE, "w")
+    lanes = (new(f"lane {lane}", lane=b"%d" % lane) for lane in range(3))
+    await enqueue(store, *lanes, new("later", -LONG_MS), partitions=2)
+    await store.tick(QUEUE, "w", Beat("host", 1, "pod", "node", 1, 1))
+    await store.count_work(QUEUE, {"claimed": 1})
+    await store.note_schedule(QUEUE, Fence(1, "leader"), "nightly", None, ScheduleMark(1, "0 3 * * *"))
+    await store.stop_claiming(QUEUE, ["w"], 60_000)
     await promote(store, QUEUE, 2, 1)
+    # Whatever else there may be: what leaders keep, jobs that are on their way between versions, suspects.
+    left_by_others = {
+        *(store._keys.partition(ref(), name) for name in ("moving", "arrived", "suspects", "alone")),
+        *(store._keys.queue(QUEUE, name) for name in ("fence", "lock", "gone", "alarm")),
+    }
+    with redis.Redis.from_url(redis_server.url) as client:
+        for foreign in left_by_others:
+            kind = {b"suspects": client.rpush, b"alone": client.rpush}.get(foreign.rpartition(b":")[2])
+            if kind is not None:
+                kind(foreign, "1a")
+            elif foreign.endswith(b"gone"):
+                client.zadd(foreign, {"somebody": 1})
+            else:
+                client.hset(foreign, "field", "value")
+        there = set(client.scan_iter(f"{{{prefix}:{QUEUE}*", count=1000))
+    assert there >= {store._keys.partition(ref(), name) for name in PARTITION_KEYS}
+    assert there >= {store._keys.queue(QUEUE, name) for name in QUEUE_KEYS if name != "grave"}
     await delete_queue(store, QUEUE)
     await store.tick(QUEUE, "w")  # a worker that still runs
     kept = {f"{{{prefix}:{QUEUE}:{label}}}:meta": TOMBSTONE_TTL_MS for label in ("1:0", "1:1", "2:0")}

@@ -46,6 +46,11 @@ def fence_key(tag: str) -> bytes:
     return f"{{{tag}}}:fence".encode()
 
 
+def owners(owner: bytes | None) -> list[bytes]:
+    """Return the keys of a script that follow the first: the one without which that passes, if there is such a key."""
+    return [] if owner is None else [owner]
+
+
 def normalised(error: HeadraceError) -> LockError:
     """Return the lock error for one of the Redis client's."""
     if isinstance(error, AccessDenied):
@@ -54,11 +59,14 @@ def normalised(error: HeadraceError) -> LockError:
 
 
 class RedisFence:
-    """The fence under the hash tag ``tag``. Every call is one script, attempted once; ``client`` is closed with it."""
+    """The fence under the hash tag ``tag``. Every call is one script, attempted once; ``client`` is closed with it.
 
-    def __init__(self, client: Client, tag: str) -> None:
+    ``owner``: a key under the same tag. Where it is not there, the fence passes 8 days after its last use; None: never.
+    """
+
+    def __init__(self, client: Client, tag: str, owner: bytes | None = None) -> None:
         self._client = client
-        self._keys = [fence_key(tag)]
+        self._keys = [fence_key(tag), *owners(owner)]
         self._channel = f"{{{tag}}}:leader".encode()
 
     async def claim(self, claim: Claim, ttl: float, timeout: float) -> Answer:

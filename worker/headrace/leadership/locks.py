@@ -102,7 +102,7 @@ def open_locks(settings: LeaderSettings, place: Place, queue: str, timings: Timi
     makers: dict[Backend, Callable[[], Any]] = {
         "lease": lambda: _lease(settings, here, queue),
         "mongo": lambda: _mongo(settings, here, timings),
-        "redis": lambda: RedisLock(_client(place, timings.call_timeout), here.tag),
+        "redis": lambda: RedisLock(_client(place, timings.call_timeout), here.tag, cast(BesideRedis, here).topology),
         "memory": lambda: _shared(here)[0],
     }
     locks = tuple(
@@ -116,7 +116,9 @@ def open_locks(settings: LeaderSettings, place: Place, queue: str, timings: Timi
 def open_fence(place: Place, call_timeout: float) -> Fence:
     """Open the fence of a queue."""
     here = place()
-    return RedisFence(_client(place, call_timeout), here.tag) if isinstance(here, BesideRedis) else shown_fence(here)
+    if isinstance(here, BesideRedis):
+        return RedisFence(_client(place, call_timeout), here.tag, here.topology)
+    return shown_fence(here)
 
 
 def shown_fence(here: Beside) -> Fence:

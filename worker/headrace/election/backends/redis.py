@@ -7,7 +7,7 @@ from typing import cast
 
 from headrace.election.errors import Conflict, Unavailable
 from headrace.election.record import Record, Version
-from headrace.election.redis_fence import Client, normalised
+from headrace.election.redis_fence import Client, normalised, owners
 from headrace.election.scripts import script
 from headrace.errors import HeadraceError
 
@@ -15,11 +15,12 @@ _FIELDS = (b"rv", b"holder", b"term", b"duration", b"seq", b"acquired", b"epoch"
 
 
 class RedisLock:
-    """A lock under the hash tag ``tag``; ``client`` is closed with it."""
+    """A lock under the hash tag ``tag``; ``client`` is closed with it. ``owner``: as of `RedisFence`."""
 
-    def __init__(self, client: Client, tag: str) -> None:
+    def __init__(self, client: Client, tag: str, owner: bytes | None = None) -> None:
         self._client = client
         self._key = f"{{{tag}}}:lock".encode()
+        self._keys = [self._key, *owners(owner)]
 
     async def read(self, timeout: float) -> tuple[Version, Record] | None:
         """See `headrace.election.record.Lock.read`."""
@@ -52,7 +53,7 @@ class RedisLock:
             record.holder, record.term, f"{record.duration:g}", record.seq or 0, record.acquired, record.epoch,
         )  # fmt: skip
         try:
-            following = await self._client.run(script("lock"), [self._key], [version, *content])
+            following = await self._client.run(script("lock"), self._keys, [version, *content])
         except HeadraceError as error:
             raise normalised(error) from error
         if following == 0:

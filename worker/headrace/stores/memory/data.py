@@ -99,6 +99,10 @@ class Data:
         until, grave = self.graves.get(queue, (0, None))
         return grave if until > self.now() else None
 
+    def buried(self, queue: str) -> bool:
+        """Whether a queue was deleted and nobody has created it again: nothing is noted of it any more."""
+        return queue not in self.topologies and self.grave(queue) is not None
+
     def roster(self, name: str) -> Roster:
         """Return the registry of a queue's workers."""
         return self.rosters.setdefault(name, Roster())

@@ -51,7 +51,8 @@ class MemoryParking(MemoryAccess):
     async def hint_parked(self, ref: PartitionRef, at: int) -> None:
         """Raise the hint that a partition holds parked jobs, unless there is one."""
         with self._data.lock:
-            self._data.queue(ref.queue).parked.setdefault(ref, at)
+            if not self._data.buried(ref.queue):
+                self._data.queue(ref.queue).parked.setdefault(ref, at)
 
     async def bury_parked(self, ref: PartitionRef, type: str, limit: int = MAX_SETTLE) -> int:
         """Make parked jobs of this type dead letters; the number of them."""

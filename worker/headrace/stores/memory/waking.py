@@ -25,6 +25,8 @@ class MemoryWaking(MemoryAccess):
     async def hint(self, ref: PartitionRef) -> None:
         """Give a hint back, or raise one; it goes to the head."""
         with self._data.lock:
+            if self._data.buried(ref.queue):
+                return
             self._data.queue(ref.queue).hot.setdefault(ref, 0)
             self._waiters.deliver(ref.queue)
 

@@ -69,7 +69,8 @@ class ParkingSteps(Protocol):
     async def hint_parked(self, ref: PartitionRef, at: int) -> None:
         """Raise the hint that a partition holds parked jobs, the last one since ``at`` (ms), unless there is one.
 
-        In a Cluster it is lost with a worker that dies right after it has parked a job. One too many does no harm.
+        In a Cluster it is lost with a worker that dies right after it has parked a job. One too many does no harm; none
+        is raised of a deleted queue.
         """
         ...
 

@@ -36,7 +36,7 @@ class WakingSteps(Protocol):
         ...
 
     async def hint(self, ref: PartitionRef) -> None:
-        """Give a hint back, or raise one, so that some worker claims from the partition."""
+        """Give a hint back, or raise one, so that some worker claims from the partition. Nothing of a deleted queue."""
         ...
 
     async def tick(self, queue: str, worker: str, beat: Beat | None = None) -> Tick:

@@ -14,11 +14,12 @@ class BesideQueue:
     """Where fence and lock of a queue's leader lie: under the hash tag of the queue's own keys, in the same Redis.
 
     ``server``: which one, as it may be shown. ``url``: may hold a password. ``client``: the store's own, for its event
-    loop; not to be closed.
+    loop; not to be closed. ``topology``: the key that is there as long as the queue is.
     """
 
     tag: str
     server: str
+    topology: bytes
     url: str = field(repr=False)
     client: RedisClient | ClusterClient = field(repr=False, compare=False)
 

@@ -36,9 +36,8 @@ class ClusterHints:
 
     async def before_claim(self, ref: PartitionRef) -> bytes:
         """Take the partition's hint and return its due time as stored, which `after_claim` compares."""
-        hot, due = self._keys.of_queue_script("hint", ref.queue)
-        await self._client.command("ZREM", hot, ref.label)
-        return await self._client.command("ZSCORE", due, ref.label) or b""
+        await self._client.command("ZREM", self._keys.queue(ref.queue, "hot"), ref.label)
+        return await self._client.command("ZSCORE", self._keys.queue(ref.queue, "due"), ref.label) or b""
 
     async def after_claim(self, ref: PartitionRef, worker: str, outlook: Outlook, seen: bytes) -> tuple[bytes, int]:
         """Set the partition's hints by what a claim found; the label of the next hot one, ms for the alarm or -1."""

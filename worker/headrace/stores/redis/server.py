@@ -16,7 +16,9 @@ class RedisServer(RedisAccess):
 
     def beside(self, queue: str) -> BesideQueue:
         """Return where the fence and the lock of the queue's leader lie."""
-        return BesideQueue(self._keys.tag(queue), self._client.server, self._url, self._client)
+        return BesideQueue(
+            self._keys.tag(queue), self._client.server, self._keys.queue(queue, "topology"), self._url, self._client
+        )
 
     async def check(self) -> None:
         """Prove that the server answers and is new enough; raise StoreUnavailable or UnsupportedServer."""
