@@ -7,28 +7,35 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from headrace.errors import InvalidInput
+from headrace.lifecycle import promote
+from headrace.migration import move_jobs
 from headrace.stores.base import (
     MAX_BATCH,
     MAX_ENQUEUE,
     MAX_FUSED,
     MAX_PROMOTE,
     MAX_SETTLE,
+    Claim,
     Failure,
+    Fence,
     Release,
     Report,
     Settled,
     Store,
+    Unknown,
 )
 from headrace.stores.protocols.working import LEASE_LOST
 from tests.conformance.conftest import Advance
 from tests.conformance.steps import (
     LONG_MS,
+    QUEUE,
     Worker,
     created,
     enqueue,
     failures,
     ids,
     key,
+    new,
     opened,
     ref,
     releases,
@@ -124,6 +131,88 @@ async def test_J2_M20_the_ack_of_a_lost_lease_is_refused_and_the_new_holders_acc
     assert await sizes(store) == {"leased": 1}
     assert await store.ack(ref(), settled(taken)) == []
     assert await sizes(store) == {}
+
+
+async def _is_leased_to_another(store: Store, advance: Advance, held: Claim) -> None:
+    await advance(20)
+    assert ids(await Worker(store, "other").claim()) == ["a"]
+
+
+async def _waits_for_a_retry_of_another(store: Store, advance: Advance, held: Claim) -> None:
+    await advance(20)
+    assert await store.fail(ref(), failures(await Worker(store, "other").claim(), LONG_MS)) == []
+
+
+async def _died_with_another(store: Store, advance: Advance, held: Claim) -> None:
+    await advance(20)
+    assert await store.fail(ref(), failures(await Worker(store, "other").claim(), None)) == []
+
+
+async def _is_parked_by_another(store: Store, advance: Advance, held: Claim) -> None:
+    await advance(20)
+    taken = await Worker(store, "other").claim()
+    assert await store.park(ref(), [Unknown(*each, "rare") for each in settled(taken)]) == []
+
+
+async def _was_recovered(store: Store, advance: Advance, held: Claim) -> None:
+    await advance(20)
+    assert await store.recover(ref()) == 1
+
+
+async def _was_handed_back(store: Store, advance: Advance, held: Claim) -> None:
+    assert await store.release(ref(), releases(held)) == []
+
+
+async def _is_another_job_of_the_id(store: Store, advance: Advance, held: Claim) -> None:
+    assert await store.ack(ref(), settled(held)) == []
+    await enqueue(store, new("a", payload="other work"))
+
+
+async def _is_another_job_of_the_id_that_runs(store: Store, advance: Advance, held: Claim) -> None:
+    await _is_another_job_of_the_id(store, advance, held)
+    assert ids(await Worker(store, "other").claim()) == ["a"]
+
+
+async def _has_moved_on(store: Store, advance: Advance, held: Claim) -> None:
+    assert await store.release(ref(), releases(held)) == []
+    await promote(store, QUEUE, 2, 1)
+    assert await move_jobs(store, ref(), Fence(1, "leader")) == 1
+
+
+NEWER = [
+    _is_leased_to_another,
+    _waits_for_a_retry_of_another,
+    _died_with_another,
+    _is_parked_by_another,
+    _was_recovered,
+    _was_handed_back,
+    _is_another_job_of_the_id,
+    _is_another_job_of_the_id_that_runs,
+    _has_moved_on,
+]
+
+
+@pytest.mark.parametrize("happens", NEWER, ids=lambda each: each.__name__.strip("_"))
+async def test_M20_a_late_result_changes_no_newer_state(
+    store: Store, advance: Advance, happens: Callable[[Store, Advance, Claim], Awaitable[None]]
+) -> None:
+    """Whatever a worker of the past sends of the job, alone or with its next claim."""
+    await created(store)
+    await enqueue(store, "a")
+    late = Worker(store, "late")
+    held = await late.claim(lease_ms=20)
+    await happens(store, advance, held)
+    before = [await sizes(store), await sizes(store, ref(0, 2)), await store.describe(ref(), key("a")[1:])]
+    for _ in range(2):
+        assert await store.ack(ref(), settled(held)) == [0]
+        assert await store.fail(ref(), failures(held, 0)) == [0]
+        assert await store.fail(ref(), failures(held, None)) == [0]
+        assert await store.release(ref(), releases(held)) == [0]
+        assert await store.renew(ref(), settled(held), LONG_MS, [Report(0, 1.0, "late")]) == [0]
+        assert await store.park(ref(), [Unknown(*each, "rare") for each in settled(held)]) == [0]
+        assert (await late.claim(0, acks=settled(held))).refused == [0]
+        assert (await store.resume(ref(), "late", 1, LONG_MS)).jobs == []
+    assert [await sizes(store), await sizes(store, ref(0, 2)), await store.describe(ref(), key("a")[1:])] == before
 
 
 async def test_J2_the_same_worker_holds_a_job_under_each_claims_own_token(store: Store, advance: Advance) -> None:

@@ -152,57 +152,6 @@ async def test_QK2_a_slow_job_takes_one_slot_only(store: Store) -> None:
         await eventually(lambda: empty(store))
 
 
-async def test_T10_an_idle_worker_picks_up_the_first_job_of_a_new_version(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Woken by the job itself: neither the poll interval nor the refresh of the topology comes within the test.
-    monkeypatch.setattr(wakeups, "TICK_SECONDS", 3600.0)
-    app, order = ordering()
-    producer = await queue(store, partitions=2)
-    async with working(app, store, poll_ms=300_000):
-        await put(producer, "job", [None])
-        await eventually(lambda: len(order) == 1)
-        await promote(store, QUEUE, 2, 5)
-        await put(producer, "job", [None])
-        await eventually(lambda: len(order) == 2)
-    assert [version for version, _ in order] == [1, 2]
-
-
-async def test_T7_versions_come_from_the_store_whatever_the_worker_was_told(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    app, order = ordering()
-    producer = await queue(store, partitions=4)
-    await put(producer, "job", range(40))
-    await promote(store, QUEUE, 2, 8)
-    await put(producer, "job", range(40))
-    # An old configuration of the pod; there is no such setting.
-    monkeypatch.setenv("HEADRACE_VERSION", "1")
-    monkeypatch.setenv("HEADRACE_ACTIVE_VERSION", "1")
-    monkeypatch.setenv("HEADRACE_PARTITIONS", "2")
-    async with working(app, store):
-        await eventually(lambda: len(order) == 80)
-    assert {version for version, _ in order} == {1, 2}
-    topology = await store.read_topology(QUEUE)
-    assert topology is not None
-    assert (topology.active, topology.partitions) == (2, 8)
-
-
-async def test_T9_jobs_of_every_draining_version_run(store: Store) -> None:
-    app, order = ordering()
-    producer = await queue(store, partitions=3)
-    for version, partitions in ((2, 5), (3, 1)):
-        await put(producer, "job", range(20))
-        await promote(store, QUEUE, version, partitions)
-    await put(producer, "job", range(20))
-    async with working(app, store):
-        await eventually(lambda: len(order) == 60)
-    assert {version for version, _ in order} == {1, 2, 3}
-    for version in (1, 2):
-        # Only jobs hold a version up, and they are gone; the time for clients' retries is another test's.
-        assert all(each.live == 0 for each in await store.counts([PartitionRef(QUEUE, version, 0)]))
-
-
 async def test_a_worker_may_start_before_its_queue_exists(store: Store, caplog: pytest.LogCaptureFixture) -> None:
     app, order = ordering()
     async with working(app, store):
