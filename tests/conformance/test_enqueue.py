@@ -135,7 +135,7 @@ async def test_an_absent_partition_refuses_and_knows_no_successor(store: Store) 
     assert (await counts(store)).state == "absent"
 
 
-async def test_T3_a_draining_closed_or_removed_partition_refuses(store: Store, advance: Advance) -> None:
+async def test_T3_P4_a_draining_closed_or_removed_partition_refuses(store: Store, advance: Advance) -> None:
     await created(store)
     await enqueue(store, "old")
     second = await promote(store, QUEUE, 2, 1)

@@ -18,6 +18,7 @@ from headrace.producer import Enqueued, JobSpec, Producer
 from headrace.settings import QueueSettings
 from headrace.stores.base import Store
 from headrace.stores.bounds import MAX_ENQUEUE, MAX_STEP_BYTES
+from headrace.stores.redis import RedisStore
 from tests.conformance.actors import Gate
 from tests.conformance.conftest import Advance
 from tests.conformance.steps import (
@@ -75,6 +76,37 @@ async def test_P4_M17_enqueueing_reads_the_topology_once(store: Store) -> None:
         await producer.enqueue(QUEUE, "send")
     assert gate.steps.count("enqueue 2:0") == 20
     assert len(gate.steps) <= 22  # one refusal more, and at most one look at the topology
+
+
+async def test_P4_an_enqueue_sends_its_step_and_nothing_that_reads_the_topology(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Counted below the store, so that nothing it does by itself is missed. In a Cluster hints follow, see QC1."""
+    if not isinstance(store, RedisStore):
+        return  # nothing is sent
+    await created(store, 4)
+    producer = Producer(store)
+    await producer.enqueue(QUEUE, "warm")
+    sent, client = list[str](), store._client
+
+    class Listening:
+        def __getattr__(self, name: str) -> Any:
+            call = getattr(client, name)
+
+            def note(what: Any, *args: Any, **options: Any) -> Any:
+                sent.append(getattr(what, "name", what))
+                return call(what, *args, **options)
+
+            return note if callable(call) else call
+
+    monkeypatch.setattr(store, "_client", Listening())
+    if store._hints is not None:
+        monkeypatch.setattr(store._hints, "_client", Listening())
+    for _ in range(20):
+        await producer.enqueue(QUEUE, "send")
+    assert sent.count("enqueue") == 20
+    assert set(sent) <= {"enqueue", "hint", "wake"}
+    assert store._hints is not None or set(sent) == {"enqueue"}
 
 
 async def test_calls_of_one_moment_travel_together(store: Store) -> None:

@@ -71,6 +71,8 @@ async def test_J21_a_deleted_queue_leaves_tombstones_and_a_grave_that_pass(
                 client.zadd(foreign, {"somebody": 1})
             else:
                 client.hset(foreign, "field", "value")
+        for name in ("hot", "due", "parked"):  # hints that were late
+            client.zadd(store._keys.queue(QUEUE, name), {"9:9": 1 << 50})
         there = set(client.scan_iter(f"{{{prefix}:{QUEUE}*", count=1000))
     assert there >= {store._keys.partition(ref(), name) for name in PARTITION_KEYS}
     assert there >= {store._keys.queue(QUEUE, name) for name in QUEUE_KEYS if name != "grave"}

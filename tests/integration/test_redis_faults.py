@@ -16,7 +16,6 @@ from headrace.errors import AccessDenied, StoreFull, StoreUnavailable
 from headrace.lifecycle import promote
 from headrace.stores.base import NewJob, Settled
 from headrace.stores.redis import RedisStore
-from headrace.topology import Topology
 from tests.cluster.guard import Guard
 from tests.conformance.steps import (
     LONG_MS,
@@ -58,14 +57,6 @@ async def connected(url: str) -> AsyncIterator[redis.Redis]:
         await client.aclose()
 
 
-async def answered(store: RedisStore) -> Topology | None:
-    """Read the topology; the first calls after a restart may meet connections of before."""
-    async with asyncio.timeout(60):
-        while True:
-            with contextlib.suppress(StoreUnavailable):
-                return await store.read_topology(QUEUE)
-
-
 async def test_J12_a_server_that_is_away_is_named_and_found_again(flavour: Flavour, process_guard: Guard) -> None:
     with RedisServer(flavour, persist=True, guard=process_guard) as server:
         async with opened_store(server.url) as store:
@@ -78,24 +69,6 @@ async def test_J12_a_server_that_is_away_is_named_and_found_again(flavour: Flavo
             server.start()
             assert await sizes(store) == {"ready": 1}
             assert ids(await Worker(store).claim()) == ["a"]
-
-
-async def test_QA18_what_was_accepted_survives_a_kill_of_a_persistent_server(
-    flavour: Flavour, process_guard: Guard
-) -> None:
-    with RedisServer(flavour, persist=True, guard=process_guard) as server:
-        async with opened_store(server.url) as store:
-            topology = await created(store)
-            await enqueue(store, "leased", "failed")
-            claim = await Worker(store).claim()
-            await store.fail(ref(), failures(claim, LONG_MS)[1:])
-            await enqueue(store, "ready", new("scheduled", when=-LONG_MS))
-            before = await sizes(store)
-            server.kill()
-            server.start()
-            assert await answered(store) == topology
-            assert await sizes(store) == before == {"leased": 1, "retry": 1, "ready": 1, "scheduled": 1}
-            assert await store.ack(ref(), settled(claim)[:1]) == []
 
 
 async def test_a_frozen_server_ends_calls_and_late_replies_meet_no_other_call(

@@ -19,7 +19,15 @@ MAP_OF_KEYS = re.compile(r"local (\w+) = \{\['0'\] = (\w+), \['1'\] = (\w+), \['
 TABLE_OF_KEYS = re.compile(r"local (\w+) = \{([\w, ]+)\}")
 MAP_OF_NAMES = re.compile(r"local (\w+) = \{((?:\w+ = [A-Z0-9]+(?:, )?)+)\}")
 MAP_LOOP = re.compile(r"for \w+, (\w+) in pairs\(\{\['0'\] = (\w+), \['1'\] = (\w+), \['2'\] = (\w+)\}\)")
-SEVERAL_KEYS = {"EXISTS", "UNLINK"}
+SEVERAL_KEYS = {"EXISTS", "UNLINK", "DEL"}
+ONE_KEY = {
+    *("APPEND", "GET", "SET", "TYPE", "PEXPIRE", "PERSIST", "PTTL", "XADD", "XDEL", "XLEN", "XRANGE", "XREVRANGE"),
+    *("HDEL", "HEXISTS", "HGET", "HGETALL", "HINCRBY", "HLEN", "HMGET", "HRANDFIELD", "HSCAN", "HSET", "HSTRLEN"),
+    *("LINDEX", "LLEN", "LPOP", "LPOS", "LPUSH", "LRANGE", "LSET", "RPOP", "RPUSH"),
+    *("ZADD", "ZCARD", "ZCOUNT", "ZLEXCOUNT", "ZMSCORE", "ZPOPMIN", "ZRANGE", "ZRANGEBYLEX", "ZRANGEBYSCORE", "ZRANK"),
+    *("ZREM", "ZREMRANGEBYSCORE", "ZREVRANGEBYSCORE", "ZSCAN", "ZSCORE"),
+}
+"""Commands whose first argument is their only key. What is new belongs here, or to those with several."""
 NO_KEYS = {"TIME"}
 PAGED = ("audit_", "resume")
 
@@ -104,8 +112,11 @@ def split_arguments(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_QE1_QE5_scripts_touch_declared_keys_only(name: str) -> None:
+def test_P3_QE1_QE5_scripts_touch_declared_keys_only(name: str) -> None:
     code = code_of(name)
+    # No other way to a key than the one that is looked at below: by a name of its own, with pcall, or as text.
+    assert set(re.findall(r"redis\s*[.\[]\s*(\w+\(?)", code)) <= {"call(", "error_reply("}
+    assert not re.search(r"\b(loadstring|load|_G|getfenv|setfenv|dofile)\b|\bredis\b(?!\.)", code)
     names = names_of_keys(code)
     declared = SCRIPT_KEYS.get(name) or QUEUE_SCRIPT_KEYS[name]
     hinted = len(declared) + len(HINT_KEYS.get(name, ()))
@@ -114,6 +125,8 @@ def test_QE1_QE5_scripts_touch_declared_keys_only(name: str) -> None:
         command = quoted.strip("' ")
         if command in NO_KEYS:
             continue
+        assert quoted == f"'{command}'", f"{quoted}: its keys cannot be told"
+        assert command in SEVERAL_KEYS | ONE_KEY, f"{command}: which of its arguments are keys?"
         for argument in arguments if command in SEVERAL_KEYS else arguments[:1]:
             positions = key_positions(argument, names)
             assert positions, f"{command} {argument}: not a declared key"
@@ -170,6 +183,14 @@ def test_QE1_P3_cluster_form_stays_in_one_slot(name: str) -> None:
     keys = Keys("headrace", hinted=False).of_script(name, REF)
     assert len({key_slot(key) for key in keys}) == 1
     assert len(keys) == len(SCRIPT_KEYS[name])
+
+
+@pytest.mark.parametrize("name", ["enqueue", "probe"])
+def test_P4_what_producers_send_has_no_key_with_the_topology(name: str) -> None:
+    """Else every enqueue of a queue would read one key, and one node of a Cluster would get them all."""
+    hinted = Keys("headrace").of_script(name, REF)
+    assert not {key.rpartition(b":")[2] for key in hinted} & {b"topology", b"grave", b"stats"}
+    assert "topology" not in code_of(name).lower()
 
 
 def test_P3_partitions_of_one_queue_lie_in_different_slots() -> None:
