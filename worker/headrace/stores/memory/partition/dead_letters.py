@@ -28,7 +28,7 @@ class DeadLetters:
         """Take over dead letters of another partition; of an id that died here at the same time, a ms later."""
         for letter in letters:
             own = letter
-            while (known := self._letters.get(own.letter)) is not None and known[2:] != own[2:]:
+            while (known := self._letters.get(own.letter)) is not None and known.record != own.record:
                 died_at = own.died_at + 1
                 own = own._replace(letter=b"%b@%d" % (own.stored_id, died_at), died_at=died_at)
             self._letters[own.letter] = own

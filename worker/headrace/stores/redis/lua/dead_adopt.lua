@@ -21,14 +21,14 @@ if meta[1] ~= 'A' or compared(meta[2], ARGV[1]) ~= 0 then return 0 end
 local batch = cmsgpack.unpack(ARGV[2])
 for i = 1, #batch, 4 do
   local letter, died, record, changes = unpack(batch, i, i + 3)
-  local packed, id = cmsgpack.pack({record, changes}), string.match(letter, '^(.*)@%d+$')
+  local id = string.match(letter, '^(.*)@%d+$')
   local known = redis.call('HGET', LETTERS, letter)
-  while known and known ~= packed do
+  while known and cmsgpack.unpack(known)[1] ~= record do
     died = died + 1
     letter = string.format('%s@%d', id, died)
     known = redis.call('HGET', LETTERS, letter)
   end
-  redis.call('HSET', LETTERS, letter, packed)
+  redis.call('HSET', LETTERS, letter, cmsgpack.pack({record, changes}))
   redis.call('ZADD', DEAD, died, letter)
 end
 if #batch > 0 then trim_dead(meta[3], #batch / 4 + 100) end
