@@ -5,10 +5,12 @@ It is acted out by writing the topology of before again, as it comes with a repl
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from headrace.errors import TopologyConflict
-from headrace.lifecycle import complete, configure, finish_promote, promote, reassert
+from headrace.lifecycle import complete, configure, finish_promote, promote, reassert, surpass
 from headrace.producer import Producer
 from headrace.settings import QueueSettings
 from headrace.stores.base import Store
@@ -172,3 +174,59 @@ async def test_V13_settings_of_the_newer_topology_come_back_with_it(store: Store
     assert await reassert(store, edited) == edited
     assert (await stored_topology(store)).settings.timeout_ms == 1234
     assert set((await complete(store, QUEUE, 1, client_retry_ms=0)).versions) == {2}
+
+
+HELD = QueueSettings(stop="hold")
+
+
+async def held_and_forgotten(store: Store) -> tuple[Topology, list[str], Topology]:
+    """A job waits in v1 and one in v2; the queue was paused, which the store forgets, but its partitions do not."""
+    await created(store, 2)
+    jobs = [(await Producer(store).enqueue(QUEUE, "send")).id]
+    second = await promote(store, QUEUE, 2, 3)
+    jobs.append((await Producer(store).enqueue(QUEUE, "send")).id)
+    held = await configure(store, QUEUE, HELD)
+    await forget(store, second)
+    assert await run_everything(store, second) == []
+    return second, jobs, held
+
+
+@pytest.mark.parametrize("settings", [QueueSettings(), QueueSettings(timeout_ms=1234), HELD])
+async def test_V13_settings_that_only_partitions_remember_do_not_outlive_the_next_edit(
+    store: Store, settings: QueueSettings
+) -> None:
+    """Also the edit that changes nothing of what is stored: whoever resumes the queue means its partitions."""
+    _, jobs, held = await held_and_forgotten(store)
+    edited = await configure(store, QUEUE, settings)
+    assert await store.read_topology(QUEUE) == edited
+    assert edited.settings == settings
+    assert edited.epoch >= held.epoch
+    ran = await run_everything(store, edited)
+    assert sorted(ran) == ([] if settings is HELD else sorted(jobs))
+    assert sorted(ran + await run_everything(store, await configure(store, QUEUE, QueueSettings()))) == sorted(jobs)
+
+
+async def test_V13_a_leader_makes_partitions_agree_with_what_is_stored(store: Store) -> None:
+    second, jobs, held = await held_and_forgotten(store)
+    assert await surpass(store, second) == replace(second, epoch=held.epoch + 1)
+    assert sorted(await run_everything(store, await stored_topology(store))) == sorted(jobs)
+
+
+async def test_V13_a_worker_that_knew_the_settings_brings_them_back(store: Store) -> None:
+    second, jobs, held = await held_and_forgotten(store)
+    recall = Recall(store)
+    await recall.look(held)
+    found = await recall.look(second)
+    assert found == await store.read_topology(QUEUE)
+    # Partitions can remember more than the topology in a Cluster only.
+    assert found.settings == (HELD if store.hints_may_be_lost else QueueSettings())
+    await configure(store, QUEUE, QueueSettings())
+    assert sorted(await run_everything(store, await stored_topology(store))) == sorted(jobs)
+
+
+async def test_V13_who_is_late_takes_no_newer_settings_for_forgotten_ones(store: Store) -> None:
+    """It read the topology before somebody changed it, and looks at the partitions after that."""
+    first = await created(store, 2)
+    edited = await configure(store, QUEUE, HELD)
+    assert await surpass(store, first) == first
+    assert await store.read_topology(QUEUE) == edited

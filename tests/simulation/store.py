@@ -153,7 +153,7 @@ class Machine(RemovingSteps):
         if partition.state == "active" and partition.epoch <= topology.epoch:
             partitions = version.partitions if self.rules.settle_overwrites else partition.partitions
             partition = partition._replace(epoch=topology.epoch, partitions=partitions, settings=topology.settings)
-        elif partition.state == "draining" and partition.epoch < topology.epoch:
+        elif partition.state == "draining" and partition.epoch <= topology.epoch:
             partition = partition._replace(epoch=topology.epoch, settings=topology.settings)
         return self.put(store, call.ref, partition), partition.state
 

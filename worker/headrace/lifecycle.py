@@ -144,7 +144,40 @@ async def change_settings(
             if not await _write(store, current.epoch, target):
                 continue
         await settle_all(store, target)
-        return target
+        return await surpass(store, target)
+
+
+async def surpass(
+    store: Store, topology: Topology, *, known: Topology | None = None, each: Each | None = None
+) -> Topology:
+    """See to it that no partition goes by settings that a failover has forgotten; the topology that counts then.
+
+    Such a partition has a newer epoch than the stored ``topology``, so it would take neither its settings nor those of
+    the next epoch. The topology is written again, above. ``known``: see `Topology.surpassing`; ``each``: `mark_older`.
+    """
+
+    async def count(ref: PartitionRef) -> Counts:
+        return (await store.counts([ref]))[0]
+
+    refs = [ref for version in topology.versions for ref in topology.refs(version)]
+    counts = await (each or each_partition)(refs, count)
+    newest = max((count.epoch for count in counts if count.state in ("active", "draining")), default=0)
+    return await surpass_epoch(store, topology, newest, known=known, each=each)
+
+
+async def surpass_epoch(
+    store: Store, topology: Topology, newest: int, *, known: Topology | None = None, each: Each | None = None
+) -> Topology:
+    """As `surpass`, for one who has seen a partition with the epoch ``newest``."""
+    if newest <= topology.epoch or topology.deleting:
+        return topology
+    raised = topology.surpassing(newest, known)
+    if not await _write(store, topology.epoch, raised):
+        return topology  # it is not the stored one any more, so nothing was forgotten
+    await settle_all(store, raised, each)
+    told = "queue %s: the store had forgotten settings that its partitions have; written again as epoch %d"
+    log.warning(told, topology.queue, raised.epoch)
+    return raised
 
 
 async def settle_all(store: Store, target: Topology, each: Each | None = None) -> None:

@@ -266,6 +266,14 @@ class Topology:
             owner=self.owner if owner is None else dict(owner),
         )
 
+    def surpassing(self, epoch: int, known: Topology | None) -> Topology:
+        """Return the topology under an epoch above one that its partitions go by, of which it has forgotten the write.
+
+        ``known``: an earlier value that somebody remembers; its settings and owner count if it is such a write.
+        """
+        newest = known if known is not None and self.epoch < known.epoch <= epoch else self
+        return replace(self, epoch=epoch + 1, settings=newest.settings, owner=newest.owner)
+
     def condemned(self) -> Topology:
         """Return the topology of a queue that is about to be deleted."""
         return replace(self, epoch=self.epoch + 1, deleting=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headrace.deletion import delete_queue
-from headrace.lifecycle import mark_older, settle_all
+from headrace.lifecycle import mark_older, settle_all, surpass
 from headrace.maintenance.signs import Signs
 from headrace.maintenance.turn import Turn
 from headrace.topology import Topology
@@ -44,4 +44,6 @@ class UnfinishedChanges:
         else:
             await settle_all(turn.store, topology, turn.each)
             await mark_older(turn.store, topology, turn.each)
+            if await surpass(turn.store, topology, each=turn.each) != topology:
+                turn.reread()
         self._done = topology

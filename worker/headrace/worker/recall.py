@@ -1,10 +1,11 @@
-"""Notices that the store has forgotten a version, as a failover may let it, and writes it into the topology again."""
+"""Notices that the store has forgotten a version, or settings, as a failover may let it, and writes them again."""
 
 from __future__ import annotations
 
+import asyncio
 import random
 
-from headrace.lifecycle import reassert
+from headrace.lifecycle import reassert, surpass_epoch
 from headrace.stores.base import Store
 from headrace.topology import Topology
 
@@ -28,8 +29,11 @@ class Recall:
         if self._store.hints_may_be_lost:  # the mark of a Cluster
             refs = topology.refs(topology.active)
             self._asked += 1
-            successor = await self._store.successor(refs[self._asked % len(refs)])
+            ref = refs[self._asked % len(refs)]
+            successor, (counts,) = await asyncio.gather(self._store.successor(ref), self._store.counts([ref]))
             if successor is not None and successor.versions.keys() - topology.versions.keys():
                 topology = await reassert(self._store, successor, proven=True) or topology
+            elif counts.state == "active":
+                topology = await surpass_epoch(self._store, topology, counts.epoch, known=self._known)
         self._known = topology
         return topology

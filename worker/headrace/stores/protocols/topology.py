@@ -11,7 +11,10 @@ PartitionState = Literal["absent", "active", "draining", "closed", "tombstone"]
 
 
 class Counts(NamedTuple):
-    """Sizes of one partition's indexes, its state and facts about its drain, read in one step."""
+    """Sizes of one partition's indexes, its state and facts about its drain, read in one step.
+
+    ``epoch``: of the topology whose settings it goes by; 0 if it has none yet.
+    """
 
     state: PartitionState
     ready: int
@@ -26,6 +29,7 @@ class Counts(NamedTuple):
     next_due_at: int | None
     marked_at: int | None
     now: int
+    epoch: int = 0
 
     @property
     def live(self) -> int:
@@ -69,7 +73,7 @@ class TopologySteps(Protocol):
 
         Absent: created if its version is the active one. Active and not newer than ``topology.epoch``: epoch, partition
         count (its version's) and settings overwritten; this is what undoes the installs of a promoter that lost.
-        Draining with an older epoch: settings only. Others untouched. Returns the state before.
+        Draining and not newer: settings only. Others untouched. Returns the state before.
         """
         ...
 

@@ -118,4 +118,5 @@ def counts_of(reply: list[Any]) -> Counts:
         due,
         marked,
         int(reply[12]),
+        int(reply[13]),
     )

@@ -112,6 +112,7 @@ class Contents:
             next_due_at=self.next_waiting(),
             marked_at=self._marked_at,
             now=now,
+            epoch=self.epoch,
         )
 
     @property

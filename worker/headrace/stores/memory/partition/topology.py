@@ -12,11 +12,10 @@ class TopologyRules(Contents):
 
     def agree(self, epoch: int, partitions: int, limits: PartitionLimits, *, settled: bool) -> None:
         """Follow a topology that is newer than what it knows (``settled``: or as new)."""
-        newer = self.epoch < epoch
-        if self.state == "active" and (newer or (settled and self.epoch == epoch)):
-            self.partitions = partitions
-        elif self.state != "draining" or not newer:
+        if self.state not in ("active", "draining") or self.epoch > epoch or (self.epoch == epoch and not settled):
             return
+        if self.state == "active":
+            self.partitions = partitions
         self.epoch = epoch
         self._limiter.limits = limits
         # Jobs that the former settings held back are not hinted by anybody else.

@@ -9,7 +9,7 @@
 --       number:bytes:ms); '' where there is none
 -- Returns {state before: absent | A | D | C | T, claims were held and may go on (0/1)}
 --         absent, or left by an earlier queue of this name: created active if asked.
---         A: overwritten if its epoch is older (settle: or equal). D: settings only, if its epoch is older.
+--         A: overwritten if its epoch is older (settle: or equal). D: the same, settings only.
 --         C, T, or of a later queue of this name: untouched.
 -- Cost  O(1). Called by whoever promotes or configures, through headrace.lifecycle.
 local META, R0, R1, R2, SUSPECTS, ALONE = unpack(KEYS, 1, 6)
@@ -36,7 +36,7 @@ end
 if age > 0 then return {state, 0} end
 if state == 'A' and (known < epoch or (known == epoch and ARGV[3] == 'settle')) then
   redis.call('HSET', META, 'e', ARGV[1], 'n', ARGV[2], unpack(ARGV, 7))
-elseif state == 'D' and known < epoch then
+elseif state == 'D' and (known < epoch or (known == epoch and ARGV[3] == 'settle')) then
   redis.call('HSET', META, 'e', ARGV[1], unpack(ARGV, 7))
 else
   return {state, 0}
