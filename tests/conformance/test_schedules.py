@@ -27,7 +27,7 @@ async def test_QJ1_what_is_noted_is_replaced_by_compare_and_set(store: Store) ->
     assert not await store.note_schedule(QUEUE, FIRST, "nightly", ONE, NOON)
     assert await store.note_schedule(QUEUE, FIRST, "nightly", NOON, ONE)
     assert await store.note_schedule(QUEUE, FIRST, "hourly", None, NOON)
-    now, marks = await store.read_schedules(QUEUE)
+    now, marks, _ = await store.read_schedules(QUEUE)
     assert marks == {"nightly": ONE, "hourly": NOON}
     assert now > NOON.at - 1
 

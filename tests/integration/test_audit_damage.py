@@ -67,7 +67,7 @@ class Partition:
                 run.hdel(key, *chosen or [name.encode()])
             case "HSET":
                 record = b"\x00" * 16 + b"\x01" + b"\x00" * 7 + b"\x01\x04send\x00\x00null"
-                value = {"jobs": record, "mut": b"\x96\x00\x00\xa0\x90\x00\x00", "lease": b"w:99"}
+                value = {"jobs": record, "mut": b"\x96\x00\x00\xa0\x00\x00\x00", "lease": b"w:99"}
                 run.hsetnx(key, name, cast(Any, value.get(place, b"\x95\x02\xa5ready\x00\xa0\xa11")))
             case "LREM":
                 run.lrem(key, 1, cast(Any, member))

@@ -8,12 +8,21 @@ import re
 import pytest
 from redis.crc import key_slot
 
-from headrace.stores.redis.keys import CACHED, HINT_KEYS, PARTITION_KEYS, QUEUE_SCRIPT_KEYS, SCRIPT_KEYS, WAKES, Keys
+from headrace.stores.redis.keys import (
+    CACHED,
+    HINT_KEYS,
+    PARTITION_KEYS,
+    QUEUE_SCRIPT_KEYS,
+    SCRIPT_KEYS,
+    SINGLE_KEY_SCRIPTS,
+    WAKES,
+    Keys,
+)
 from headrace.stores.redis.scripts import script
 from headrace.topology import PartitionRef
 
 REF = PartitionRef("emails", 3, 17)
-SCRIPTS = [*SCRIPT_KEYS, *QUEUE_SCRIPT_KEYS]
+SCRIPTS = [*SCRIPT_KEYS, *QUEUE_SCRIPT_KEYS, *SINGLE_KEY_SCRIPTS]
 LIST_OF_KEYS = re.compile(r"for \w+, (\w+) in ipairs\(\{([\w, ]+)\}\)")
 MAP_OF_KEYS = re.compile(r"local (\w+) = \{\['0'\] = (\w+), \['1'\] = (\w+), \['2'\] = (\w+)\}")
 TABLE_OF_KEYS = re.compile(r"local (\w+) = \{([\w, ]+)\}")
@@ -74,9 +83,9 @@ def names_of_keys(code: str) -> dict[str, set[int]]:
 
 
 def calls_of(code: str) -> list[list[str]]:
-    """The arguments of every redis.call, nested ones too."""
+    """The arguments of every redis.call and redis.pcall, nested ones too."""
     calls = []
-    for found in re.finditer(r"redis\.call\(", code):
+    for found in re.finditer(r"redis\.p?call\(", code):
         depth, end, quoted = 1, found.end(), False
         while depth:
             quoted ^= code[end] == "'"
@@ -118,7 +127,7 @@ def test_P3_QE1_QE5_scripts_touch_declared_keys_only(name: str) -> None:
     assert set(re.findall(r"redis\s*[.\[]\s*(\w+\(?)", code)) <= {"call(", "error_reply("}
     assert not re.search(r"\b(loadstring|load|_G|getfenv|setfenv|dofile)\b|\bredis\b(?!\.)", code)
     names = names_of_keys(code)
-    declared = SCRIPT_KEYS.get(name) or QUEUE_SCRIPT_KEYS[name]
+    declared = SCRIPT_KEYS.get(name) or QUEUE_SCRIPT_KEYS.get(name) or ("whichever", "its new name")
     hinted = len(declared) + len(HINT_KEYS.get(name, ()))
     used: set[int] = set()
     for quoted, *arguments in calls_of(code):
@@ -135,7 +144,7 @@ def test_P3_QE1_QE5_scripts_touch_declared_keys_only(name: str) -> None:
     assert used <= set(range(1, hinted + 1))
     assert not re.search(r"\b(KEYS|SCAN|SSCAN|SMEMBERS|FLUSHALL|EVAL)'", code)
     # With a cursor and a COUNT they are pages; but only where somebody has asked to look at everything.
-    pages = re.findall(r"'([HZ]SCAN)', [\w\[\]()]+, ARGV\[\d\], 'COUNT', ARGV\[\d\]\)", code)
+    pages = re.findall(r"'([HZ]SCAN)', [\w\[\]()]+, (?:ARGV\[\d\]|cursor), 'COUNT', ", code)
     assert len(pages) == len(re.findall(r"'[HZ]SCAN'", code))
     assert not pages or name.startswith(PAGED)
 

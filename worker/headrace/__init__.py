@@ -6,6 +6,7 @@ from headrace.context import BatchContext, Context, current_run
 from headrace.control import Dead, Retry, Snooze
 from headrace.errors import (
     AccessDenied,
+    DataDamaged,
     DependencyFailed,
     Fenced,
     HeadraceError,
@@ -54,6 +55,7 @@ __all__ = [
     "Cancellation",
     "CircuitBreaker",
     "Context",
+    "DataDamaged",
     "Dead",
     "DependencyFailed",
     "Enqueued",

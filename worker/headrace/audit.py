@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from headrace.errors import DataDamaged, TopologyUnreadable
 from headrace.known_queue import topology_of
-from headrace.lifecycle import finish_promote
+from headrace.lifecycle import finish_promote, settle_all
 from headrace.pacing import DEFAULT_LOAD, paced
-from headrace.stores.base import Leftover, LeftoverKind, PartitionAudit, PartitionState, Pause, Store
-from headrace.topology import MAX_PARTITIONS, PartitionRef, Topology, check_queue_name
+from headrace.stores.base import Counts, Leftover, LeftoverKind, PartitionAudit, PartitionState, Pause, Store
+from headrace.topology import MAX_PARTITIONS, PartitionRef, Topology, check_queue_name, labelled
 
 SETTLING_SECONDS = 1.0
 """After so long a state that contradicts the topology is not one that somebody is about to change."""
@@ -69,23 +70,37 @@ async def audit(
     keys. ``load``: share of the time in which it keeps the store busy, above 0 and at most 1. Raises UnknownQueue.
     """
     check_queue_name(queue)
-    topology = await topology_of(store, queue)
     found = QueueAudit(queue)
     pause = paced(load)
+    topology = await _readable_topology(store, queue)
+    keys = await store.audit_keys(queue, repair=repair, pause=pause)
+    found.leftovers += [Place("", leftover) for leftover in keys]
+    topology = topology or await _readable_topology(store, queue)
+    if topology is None:  # nobody can say which partitions there should be
+        return found
     listed = {ref.label: ref for version in sorted(topology.versions) for ref in topology.refs(version)}
+    spoilt: set[str] = set()
     for ref in listed.values():
         each = await store.audit_partition(ref, repair=repair, pause=pause)
+        if repair and await _settled(store, topology, ref, each):
+            again = await store.audit_partition(ref, repair=repair, pause=pause)
+            each = again._replace(leftovers=[*each.leftovers, *again.leftovers])
         found.partitions += 1
         progress(ref, each)
         _note(found, ref, each)
+        if any(left.kind == "key of another kind" for left in each.open):
+            spoilt.add(ref.label)
         kind = _misplaced(topology, ref, each.state)
         if kind and each.proven and await _stays(store, topology, ref, kind):
             mend = repair and kind == "partition missing"
             if mend:
-                await finish_promote(store, topology)
+                await _settle(store, topology)
             found.leftovers.append(Place(ref.label, Leftover(kind, "meta", ref.label.encode(), mend)))
-    spoilt = {place.label for place in found.leftovers if place.leftover.kind == "key of another kind"}
-    await _parked(store, found, [ref for ref in listed.values() if ref.label not in spoilt], repair=repair)
+            if mend and each.records:  # now that it has a state, it can be told whether they are all in one place
+                _note(found, ref, await store.audit_partition(ref, repair=repair, pause=pause), again=True)
+    strange = {left.key for left in keys if left.kind == "key of another kind" and not left.repaired}
+    if "parked" not in strange:
+        await _parked(store, found, [ref for ref in listed.values() if ref.label not in spoilt], repair=repair)
     await pause()
     strays = {ref.label: ref for ref in await _hinted(store, topology, found, listed, repair=repair)}
     strays |= {ref.label: ref for ref in await _older(store, topology, pause) if ref.label not in listed}
@@ -98,8 +113,30 @@ async def audit(
     return found
 
 
-def _note(found: QueueAudit, ref: PartitionRef, audit: PartitionAudit) -> None:
-    found.records += audit.records
+async def _readable_topology(store: Store, queue: str) -> Topology | None:
+    """Return the topology, None if it cannot be read. Raises UnknownQueue."""
+    try:
+        return await topology_of(store, queue)
+    except (DataDamaged, TopologyUnreadable):
+        return None
+
+
+async def _settled(store: Store, topology: Topology, ref: PartitionRef, audit: PartitionAudit) -> bool:
+    """Whether fields of a partition's meta had to go, and were made anew."""
+    if not any(left.kind == "settings unreadable" and left.repaired for left in audit.leftovers):
+        return False
+    await _settle(store, topology)
+    return True
+
+
+async def _settle(store: Store, topology: Topology) -> None:
+    """Give every partition the state and the settings that the topology says."""
+    await finish_promote(store, topology)
+    await settle_all(store, topology)
+
+
+def _note(found: QueueAudit, ref: PartitionRef, audit: PartitionAudit, *, again: bool = False) -> None:
+    found.records += 0 if again else audit.records
     found.steps += audit.steps
     found.leftovers += [Place(ref.label, leftover) for leftover in audit.leftovers]
     if not audit.proven:
@@ -136,17 +173,25 @@ async def _parked(store: Store, found: QueueAudit, refs: Iterable[PartitionRef],
 
 async def _without_hint(store: Store, queue: str, refs: Iterable[PartitionRef]) -> dict[PartitionRef, int]:
     """Return the partitions with parked jobs that no hint names, with the time (ms)."""
-    asked = list(refs)
-    counts = await store.counts(asked)
+    counts = {ref: each for ref in refs if (each := await _counted(store, ref)) is not None}
     hinted = await store.parked_partitions(queue)
-    return {ref: each.now for ref, each in zip(asked, counts, strict=True) if each.parked and ref not in hinted}
+    return {ref: each.now for ref, each in counts.items() if each.parked and ref not in hinted}
+
+
+async def _counted(store: Store, ref: PartitionRef) -> Counts | None:
+    """Return the counts of a partition, None if a key of it is of another kind."""
+    try:
+        (counts,) = await store.counts([ref])
+    except DataDamaged:
+        return None
+    return counts
 
 
 async def _stays(store: Store, topology: Topology, ref: PartitionRef, kind: LeftoverKind) -> bool:
     """Whether it stays so: a promoter between two steps, or whoever meets the partition next, may put it right."""
     await asyncio.sleep(SETTLING_SECONDS)
-    (counts,) = await store.counts([ref])
-    return _misplaced(topology, ref, counts.state) == kind and await _still(store, topology)
+    counts = await _counted(store, ref)
+    return counts is not None and _misplaced(topology, ref, counts.state) == kind and await _still(store, topology)
 
 
 async def _still(store: Store, topology: Topology) -> bool:
@@ -163,19 +208,12 @@ async def _hinted(
     for label in await store.hinted_labels(topology.queue):
         if label.decode(errors="replace") in listed:
             continue
-        if (ref := _parsed(topology.queue, label)) is not None:
+        if (ref := labelled(topology.queue, label)) is not None:
             refs.append(ref)
         if await _still(store, topology):
             mended = repair and await store.forget_hints(topology.queue, label, topology.epoch)
             found.leftovers.append(Place("", Leftover("hint without partition", "due", label, mended)))
     return refs
-
-
-def _parsed(queue: str, label: bytes) -> PartitionRef | None:
-    version, separator, partition = label.partition(b":")
-    if separator and version.isdigit() and partition.isdigit():
-        return PartitionRef(queue, int(version), int(partition))
-    return None
 
 
 async def _older(store: Store, topology: Topology, pause: Pause) -> list[PartitionRef]:
@@ -185,9 +223,9 @@ async def _older(store: Store, topology: Topology, pause: Pause) -> list[Partiti
         first = topology.versions[version].partitions if version in topology.versions else 0
         for number in range(first, MAX_PARTITIONS):
             ref = PartitionRef(topology.queue, version, number)
-            (counts,) = await store.counts([ref])
+            counts = await _counted(store, ref)
             await pause()
-            if counts.state == "absent" and not counts.nonempty():
+            if counts is not None and counts.state == "absent" and not counts.nonempty():
                 break
             found.append(ref)
     return found
@@ -198,11 +236,12 @@ async def _stray(
 ) -> None:
     """Look at a partition that is not listed: it may be a tombstone, and nothing else."""
     each = await store.audit_partition(ref, repair=False, pause=pause)
-    (counts,) = await store.counts([ref])
-    empty = not (each.records or each.leftovers or counts.nonempty())
+    counts = await _counted(store, ref)
+    states = counts.nonempty() if counts is not None else {}
+    empty = counts is not None and not (each.records or each.leftovers or states)
     if (each.state in ("absent", "tombstone") and empty) or not await _still(store, topology):
         return
-    holds = ", ".join(f"{number} {state}" for state, number in counts.nonempty().items())
+    holds = ", ".join(f"{number} {state}" for state, number in states.items())
     mended = repair and empty and await store.delete_partition(ref, topology.incarnation)
     kind: LeftoverKind = "partition not listed"
     found.leftovers.append(Place(ref.label, Leftover(kind, holds or "meta", ref.label.encode(), mended)))

@@ -195,9 +195,29 @@ class TopologyUnreadable(HeadraceError, ValueError):
     """The stored topology of a queue is damaged, or written by a newer Headrace; nothing was changed."""
 
     def __init__(self, queue: str, problem: str) -> None:
-        super().__init__(f"queue {queue!r}: the stored topology cannot be read: {problem}")
+        super().__init__(
+            f"queue {queue!r}: the stored topology cannot be read: {problem}; "
+            f"`headrace audit {queue}` tells what can be done"
+        )
         self.queue = queue
         self.problem = problem
+
+
+class DataDamaged(HeadraceError):
+    """What is stored was damaged by somebody else: a key of another kind, or contents that cannot be read.
+
+    The call may have been applied in part; no record of a job is lost by that. ``key``: the key, or ``{...}:*`` for one
+    of those under this hash tag; "" if the server did not say. ``queue``: "" for what belongs to all queues.
+    """
+
+    def __init__(self, key: str, problem: str, queue: str = "") -> None:
+        super().__init__(
+            f"{f'key {key}' if key else 'a key of the call'} {problem}, so somebody else has written there; "
+            f"`headrace audit {queue or 'QUEUE'}` names what is damaged, and mends it with --repair"
+        )
+        self.key = key
+        self.problem = problem
+        self.queue = queue
 
 
 class Fenced(HeadraceError):

@@ -50,6 +50,15 @@ class PartitionRef(NamedTuple):
         return f"{self.version}:{self.partition}"
 
 
+_LABEL = re.compile(rb"([1-9][0-9]{0,8}):(0|[1-9][0-9]{0,8})")
+
+
+def labelled(queue: str, label: bytes) -> PartitionRef | None:
+    """Return the partition of a queue by its label, ``version:partition``, as hints carry it; None if it is none."""
+    found = _LABEL.fullmatch(label)
+    return PartitionRef(queue, int(found[1]), int(found[2])) if found else None
+
+
 @dataclass(frozen=True, slots=True)
 class Version:
     """One version of a queue."""

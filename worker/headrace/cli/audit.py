@@ -25,7 +25,9 @@ from headrace.cli.output import (
 from headrace.cli.topology import QueueArgument
 from headrace.ids import decode_id
 from headrace.pacing import DEFAULT_LOAD
+from headrace.remedies import remedy
 from headrace.stores import Store
+from headrace.stores.base import Leftover
 
 SHOWN = 1000
 """Leftovers that a table shows; JSON has all of them."""
@@ -91,7 +93,7 @@ def _show(output: Format, found: QueueAudit) -> None:
         "partitions": found.partitions,
         "jobs": found.records,
         "steps": found.steps,
-        "leftovers": [_described(place) for place in found.leftovers],
+        "leftovers": [_described(place) | {"remedy": _remedy(found, place)} for place in found.leftovers],
         "unproven": found.unproven,
     }
     if output is not Format.TABLE or found.leftovers:
@@ -103,10 +105,18 @@ def _show(output: Format, found: QueueAudit) -> None:
     print(
         f"{found.records} job(s) in {found.partitions} partition(s): {len(found.open)} leftover(s), {mended} repaired"
     )
+    for (kind, key), text in {
+        (place.leftover.kind, place.leftover.key): remedy(found.queue, place.leftover) for place in found.open
+    }.items():
+        print(f"{kind} ({key}): {text}", file=sys.stderr)
     if len(found.leftovers) > SHOWN:
         print(f"the table shows {SHOWN} of {len(found.leftovers)}; -o json has all", file=sys.stderr)
     if found.unproven:
         print(f"not proven, for they changed too fast: {', '.join(found.unproven)}", file=sys.stderr)
+
+
+def _remedy(found: QueueAudit, place: Place) -> str | None:
+    return remedy(found.queue, place.leftover) or None
 
 
 def _described(place: Place) -> dict[str, Any]:
@@ -115,20 +125,22 @@ def _described(place: Place) -> dict[str, Any]:
         "partition": place.label or None,
         "kind": leftover.kind,
         "key": leftover.key,
-        "name": _name(leftover.key, leftover.member),
+        "name": _name(leftover),
         "repaired": leftover.repaired,
     }
 
 
-def _name(key: str, member: bytes) -> str:
+def _name(leftover: Leftover) -> str:
     """Return the job's id where there is one, else what is stored, readable."""
-    stored = member
+    key, stored = leftover.key, leftover.member
+    if leftover.kind in ("key of another kind", "topology unreadable"):
+        return stored.decode(errors="replace")
     if key in ("scheduled", "retry", "leased", "suspects", "alone"):
-        stored = member[1:]
+        stored = stored[1:]
     elif key == "park":
-        stored = member.partition(b"\x00")[2][1:]
+        stored = stored.partition(b"\x00")[2][1:]
     elif key in ("dead", "letters"):
-        stored, _, died = member.rpartition(b"@")
+        stored, _, died = stored.rpartition(b"@")
         return f"{_decoded(stored)}@{died.decode(errors='replace')}"
     return _decoded(stored)
 

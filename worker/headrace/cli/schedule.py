@@ -47,7 +47,9 @@ def list_schedules(
     Schedules are declared in applications. NEXT: its next time (UTC); overdue: that has passed by more than a minute,
     so no leader declares it any more, or nobody leads. UNTIL: up to when its times have been dealt with.
     """
-    now, marks = with_store(chosen(redis_url, redis_url_file, prefix), lambda store: _read(store, queue))
+    now, marks, unreadable = with_store(chosen(redis_url, redis_url_file, prefix), lambda store: _read(store, queue))
+    for name in sorted(unreadable):
+        print(f"what is noted of schedule {name!r} cannot be read; see `headrace audit {queue}`", file=sys.stderr)
     found = [(name, mark, next_time(mark)) for name, mark in sorted(marks.items())]
     data = [
         {
@@ -80,7 +82,7 @@ def delete_schedule(
     One that is still declared begins anew: what it has missed is not made up for.
     """
     given = chosen(redis_url, redis_url_file, prefix)
-    now, marks = with_store(given, lambda store: _read(store, queue))
+    now, marks, _ = with_store(given, lambda store: _read(store, queue))
     if (mark := marks.get(name)) is None:
         fail(f"NAME: {name!r} is no schedule of queue {queue}; see `headrace schedule list {queue}`")
     if not yes:

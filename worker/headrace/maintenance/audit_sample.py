@@ -63,6 +63,8 @@ class AuditSample:
             return
         found: Counter[str] = Counter()
         sample = self._sample(topology)
+        keys = await turn.store.audit_keys(turn.queue, repair=False, pause=partial(turn.breathe, LOAD, SHORTEST_PAUSE))
+        found.update(leftover.kind for leftover in keys)
         for ref in sample:
             audit = await turn.store.audit_partition(
                 ref, repair=False, pause=partial(turn.breathe, LOAD, SHORTEST_PAUSE)

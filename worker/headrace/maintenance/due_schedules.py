@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from headrace.errors import (
+    DataDamaged,
     Fenced,
     OutcomeUnknown,
     QueueDeleting,
@@ -72,10 +73,12 @@ class DueSchedules:
             return
         producer = self._producer = self._producer or Producer(turn.store)
         began = turn.now()
-        now_ms, marks = await turn.step(partial(turn.store.read_schedules, turn.queue))
+        now_ms, marks, unreadable = await turn.step(partial(turn.store.read_schedules, turn.queue))
         waits = [LONGEST_WAIT]
         for schedule in self._schedules:
             try:
+                if schedule.name in unreadable:
+                    raise DataDamaged("schedules", f"holds what is no mark of {schedule.name!r}", turn.queue)
                 waits.append(await self._look(turn, topology, producer, schedule, marks.get(schedule.name), now_ms))
             except _OF_ALL:
                 raise

@@ -14,8 +14,9 @@ from typing import Any
 
 from redis.exceptions import ResponseError
 
-from headrace.errors import HeadraceError, StoreUnavailable, UnsupportedServer
+from headrace.errors import DataDamaged, HeadraceError, StoreUnavailable, UnsupportedServer
 from headrace.forks import check_process, this_process
+from headrace.redis.damage import KindOf, named
 from headrace.redis.info import facts as server_facts
 from headrace.redis.info import memory as memory_use
 from headrace.redis.info import parse as info_fields
@@ -46,6 +47,8 @@ class RedisClient:
         self._confirming: dict[Replicas, Pipeline] = {}
         self._call_timeout = call_timeout
         self._closed = False
+        self.kind_of: KindOf = lambda key: None
+        """Kinds that keys should be, so that an error can name the one that is not."""
         self._tls = url.startswith("rediss")
         self._spoke = False
         self._process: int | None = None
@@ -167,7 +170,8 @@ class RedisClient:
         except FAILURES as error:
             if connection is not None:
                 await connection.disconnect(nowait=True)
-            raise self.translated(error) from error
+            told = self.translated(error)
+            raise await self.named(command, told) if isinstance(told, DataDamaged) else told from error
         except asyncio.CancelledError:
             # An unread reply must never meet the next command.
             if connection is not None and sent:
@@ -211,6 +215,10 @@ class RedisClient:
     def translated(self, error: Exception) -> HeadraceError:
         """Return the typed error for one of the Redis library's; the text holds no credential."""
         return translated(error, self.server, tls=self._tls, spoke_before=self._spoke)
+
+    async def named(self, command: Command, error: DataDamaged) -> DataDamaged:
+        """See `headrace.redis.pipeline.Line`."""
+        return await named(error, command, self.kind_of, lambda key: self.command("TYPE", key))
 
     def send(self, command: Command, script: Script | None, confirm: Replicas | None = None) -> asyncio.Future[Any]:
         """Queue a command (``script``: the one that an EVALSHA names) for the next round trip; await the reply."""

@@ -19,6 +19,7 @@ from redis.exceptions import AskError, MovedError, NoScriptError, TryAgainError
 
 from headrace.errors import HeadraceError, InvalidInput, StoreFull, StoreRefused, StoreUnavailable
 from headrace.redis.client import RedisClient
+from headrace.redis.damage import KindOf
 from headrace.redis.options import read_options
 from headrace.redis.pipeline import Argument, Command, Replicas
 from headrace.redis.refusals import Redirected
@@ -57,6 +58,8 @@ class ClusterClient:
         self._refresh: asyncio.Task[None] | None = None
         self._reading = asyncio.Lock()
         self._closed = False
+        self.kind_of: KindOf = lambda key: None
+        """See `RedisClient`."""
 
     async def close(self) -> None:
         """Close all connections. Calls under way, and all that follow, end with StoreUnavailable. Idempotent."""
@@ -194,6 +197,7 @@ class ClusterClient:
             url = urlunsplit((self._scheme, netloc, "", self._query, ""))
             call_timeout, connect_timeout = self._timeouts
             node = RedisClient(url, call_timeout=call_timeout, connect_timeout=connect_timeout)
+            node.kind_of = self.kind_of
             self._nodes[address] = node
         return node
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 
 from redis.exceptions import NoScriptError, RedisError
 
-from headrace.errors import HeadraceError
+from headrace.errors import DataDamaged, HeadraceError
 from headrace.redis.scripts import Script
 
 PIPELINE_CALLS = 64
@@ -55,6 +55,10 @@ class Line(Protocol):
         """Return the typed error for one of the library's."""
         ...
 
+    async def named(self, command: Command, error: DataDamaged) -> DataDamaged:
+        """Return the error with the name of the key over which the command has stumbled."""
+        ...
+
 
 class Pipeline:
     """One sender for many callers, or as many as there may be ``round_trips`` at once.
@@ -70,6 +74,7 @@ class Pipeline:
         self._waiting: deque[Call] = deque()
         self._senders: list[asyncio.Task[None]] = []
         self._starting: asyncio.Task[None] | None = None
+        self._naming: set[asyncio.Task[None]] = set()
 
     def send(self, command: Command, script: Script | None) -> asyncio.Future[Any]:
         """Queue a command (``script``: the one that an EVALSHA names) for the next round trip; await the reply."""
@@ -84,10 +89,10 @@ class Pipeline:
 
     async def close(self, reason: HeadraceError) -> None:
         """End calls under way, and those that wait, with ``reason``."""
-        senders = list(self._senders)
-        for sender in senders:
-            sender.cancel()
-        await asyncio.gather(*senders, return_exceptions=True)
+        tasks = [*self._senders, *self._naming]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         _fail(self._waiting, reason)
         self._waiting.clear()
 
@@ -111,13 +116,28 @@ class Pipeline:
             except BaseException:
                 self._waiting.extendleft(reversed(calls))  # whoever ends this says why
                 raise
-            for (_, _, reply), answer in zip(calls, replies, strict=True):
+            for (command, _, reply), answer in zip(calls, replies, strict=True):
                 if reply.done():  # its caller was cancelled
                     continue
                 if isinstance(answer, Exception):
-                    reply.set_exception(self._line.translated(answer))
+                    self._refuse(command, reply, self._line.translated(answer))
                 else:
                     reply.set_result(answer)
+
+    def _refuse(self, command: Command, reply: asyncio.Future[Any], error: HeadraceError) -> None:
+        if isinstance(error, DataDamaged):  # which key it is takes another round trip
+            task = asyncio.create_task(self._name(command, reply, error))
+            self._naming.add(task)
+            task.add_done_callback(self._naming.discard)
+        else:
+            reply.set_exception(error)
+
+    async def _name(self, command: Command, reply: asyncio.Future[Any], error: DataDamaged) -> None:
+        try:
+            error = await self._line.named(command, error)
+        finally:
+            if not reply.done():
+                reply.set_exception(error)
 
     async def _answers(self, calls: Sequence[Call]) -> list[Any]:
         """Return the answer of each call, or its error. A script that cannot be loaded fails its own calls only."""

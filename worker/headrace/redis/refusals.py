@@ -21,6 +21,7 @@ from redis.exceptions import (
 
 from headrace.errors import (
     AccessDenied,
+    DataDamaged,
     HeadraceError,
     InvalidInput,
     StoreFull,
@@ -72,6 +73,11 @@ _SIGNS: tuple[tuple[re.Pattern[str], Callable[[str, str], HeadraceError]], ...] 
     ),
 )
 
+_DAMAGE = re.compile(r"user_script:\d|\bWRONGTYPE\b|\bnot (?:an integer|a (?:valid )?float)\b")
+"""A script or a command met what no step of ours has written."""
+_PLACE = re.compile(r"^(?:\w+ )?Error running script.*?user_script:\d+: |^(?:ERR )?user_script:\d+: ")
+_BEHIND = re.compile(r" script: [0-9a-f]{40}.*$")
+
 
 class Redirected(HeadraceError):
     """A cluster node did not run a command: its slot is elsewhere, or on its way. Nothing was applied."""
@@ -110,6 +116,10 @@ def _refused(error: ResponseError, where: str) -> HeadraceError:
     for sign, explain in _SIGNS:
         if found := sign.search(text[:200]):
             return explain(where, found[0])
+    if _DAMAGE.search(text):
+        if "WRONGTYPE" in text:
+            return DataDamaged("", "is of another kind than it should be")
+        return DataDamaged("", f"holds what cannot be read ({_BEHIND.sub('', _PLACE.sub('', text))[:200]})")
     return HeadraceError(f"{where}: {error}")
 
 

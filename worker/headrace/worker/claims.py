@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 
+from headrace.errors import DataDamaged
 from headrace.stores.base import Claim, Fence, Lost, Store
 from headrace.topology import PartitionRef
 from headrace.worker.cancellation import cancel_all
@@ -96,6 +97,8 @@ class Claims:
         self._seclusion = Seclusion()
         self._in_doubt: Counter[PartitionRef] = Counter()
         self._backoff = Backoff()
+        self._damaged: dict[PartitionRef, Backoff] = {}
+        """Partitions in which somebody else has written, with the pauses between two tries."""
         self._not_before = float("-inf")
         self._calls: set[asyncio.Task[None]] = set()
         self._open_calls = 0
@@ -288,13 +291,16 @@ class Claims:
             if not isinstance(error, Exception):
                 raise
             self._reachability.failed(f"claiming from partition {ref.label} of queue {ref.queue}", error)
-            self._metrics.store_unavailable()
-            self._not_before = time.monotonic() + self._backoff.next()
+            if not isinstance(error, DataDamaged):  # that is the trouble of this partition alone
+                self._metrics.store_unavailable()
+                self._not_before = time.monotonic() + self._backoff.next()
             self._seclusion.answered(ref, asked=False, taken=False)
-            await self._resume(hints, ref, seq, limit, lease_ms, alone=alone)
+            backoff = self._damaged.setdefault(ref, Backoff()) if isinstance(error, DataDamaged) else Backoff()
+            await self._resume(hints, ref, seq, limit, lease_ms, backoff, alone=alone)
             self._suspects_asked -= suspects
             return
         del self._asked[seq]
+        self._damaged.pop(ref, None)
         self._reachability.answered()
         if claim.now:
             answered_at = time.monotonic()
@@ -341,7 +347,15 @@ class Claims:
         self._notify()
 
     async def _resume(
-        self, hints: QueueHints, ref: PartitionRef, seq: int, limit: int, lease_ms: int, *, alone: bool
+        self,
+        hints: QueueHints,
+        ref: PartitionRef,
+        seq: int,
+        limit: int,
+        lease_ms: int,
+        backoff: Backoff,
+        *,
+        alone: bool,
     ) -> None:
         """Find out what a claim without an answer took, before anything else is claimed from this partition.
 
@@ -353,7 +367,6 @@ class Claims:
         self._doubtful += limit
         self._close_call(hints)
         leases_end = asyncio.get_running_loop().call_later(lease_ms / 1000, self._settle_doubt, doubt)
-        backoff = Backoff()
         try:
             while True:
                 await asyncio.sleep(backoff.next())
@@ -362,7 +375,8 @@ class Claims:
                     claim = await self._store.resume(ref, self._worker, seq, lease_ms)
                 except Exception as error:
                     self._reachability.failed(f"resuming a claim from partition {ref.label} of {ref.queue}", error)
-                    self._metrics.store_unavailable()
+                    if not isinstance(error, DataDamaged):
+                        self._metrics.store_unavailable()
                     continue
                 break
         finally:

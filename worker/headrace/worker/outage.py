@@ -7,7 +7,7 @@ import random
 import time
 from collections.abc import Callable
 
-from headrace.errors import StoreUnavailable
+from headrace.errors import DataDamaged, StoreUnavailable
 
 log = logging.getLogger("headrace.worker")
 
@@ -44,6 +44,7 @@ class Reachability:
         """How many have ended."""
         self._logged_at = float("-inf")
         self._told = False
+        self._damage_logged: dict[str, float] = {}
 
     def answered(self) -> None:
         """Note an answer of the store."""
@@ -65,6 +66,12 @@ class Reachability:
             if now - self._logged_at >= LOG_INTERVAL:
                 self._logged_at, self._told = now, True
                 log.warning("%s: %s; going on trying", what, error)
+        elif isinstance(error, DataDamaged):
+            # Each key of its own: what is damaged says so, whatever else fails.
+            if now - self._damage_logged.get(error.key, float("-inf")) >= LOG_INTERVAL:
+                self._damage_logged = {key: at for key, at in self._damage_logged.items() if now - at < LOG_INTERVAL}
+                self._damage_logged[error.key] = now
+                log.error("%s: %s; going on with everything else", what, error)
         elif now - self._logged_at >= LOG_INTERVAL:
             self._logged_at = now
             log.error("%s failed unexpectedly; going on trying", what, exc_info=error)

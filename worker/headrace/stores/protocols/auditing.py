@@ -29,6 +29,12 @@ LeftoverKind = Literal[
     "partition not listed",
     "unknown key",
     "key of another kind",
+    "record unreadable",
+    "changes unreadable",
+    "letter unreadable",
+    "entry unreadable",
+    "settings unreadable",
+    "topology unreadable",
 ]
 
 Pause = Callable[[], Awaitable[None]]
@@ -36,7 +42,11 @@ Pause = Callable[[], Awaitable[None]]
 
 
 class Leftover(NamedTuple):
-    """Something that no step leaves behind. ``key``: where it is, for example ``r1``; ``member``: as stored there."""
+    """Something that no step leaves behind.
+
+    ``key``: where it is, for example ``r1``; ``member``: as stored there, or what else tells which; of a key of another
+    kind, which one that is.
+    """
 
     kind: LeftoverKind
     key: str
@@ -73,6 +83,14 @@ class AuditSteps(Protocol):
 
         ``repair``: mend what was found, each in one step that looks again first: a job without an index becomes ready,
         uncharged, or a dead letter where no worker comes any more; an index entry without a job goes.
+        """
+        ...
+
+    async def audit_keys(self, queue: str, *, repair: bool, pause: Pause) -> list[Leftover]:
+        """Look at the queue's own keys, and at those of all queues: their kinds, and whether their entries can be read.
+
+        Hints are not compared with the topology, see `hinted_labels`. ``repair``: a key of another kind is renamed, an
+        entry that cannot be read is removed; nothing is done about a topology.
         """
         ...
 

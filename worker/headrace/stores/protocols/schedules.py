@@ -9,10 +9,15 @@ from headrace.stores.protocols.moving import Fence
 
 
 class Schedules(NamedTuple):
-    """``now``: server time in ms; ``marks``: by the name of the schedule."""
+    """``now``: server time in ms; ``marks``: by the name of the schedule.
+
+    ``unreadable``: schedules of which a foreign hand has left what is no mark. How far they are cannot be said until
+    `headrace audit --repair` has removed it.
+    """
 
     now: int
     marks: dict[str, ScheduleMark]
+    unreadable: frozenset[str] = frozenset()
 
 
 class ScheduleSteps(Protocol):

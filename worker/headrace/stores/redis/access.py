@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
 import msgpack
 
-from headrace.errors import Fenced, StoreUnavailable
+from headrace.errors import DataDamaged, Fenced, StoreUnavailable
 from headrace.redis.by_url import open_client
 from headrace.redis.client import Argument, RedisClient
 from headrace.redis.cluster import ClusterClient
+from headrace.redis.damage import damage_of, strange_kinds
 from headrace.stores.bounds import TOMBSTONE_TTL_MS
 from headrace.stores.prefix import check_prefix
 from headrace.stores.protocols.moving import Fence
 from headrace.stores.redis.hints import ClusterHints
 from headrace.stores.redis.keys import Keys
+from headrace.stores.redis.kinds import kind_of
 from headrace.stores.redis.scripts import script
 from headrace.topology import PartitionRef
 
@@ -33,25 +36,27 @@ class RedisAccess:
         self._url = url
         self._prefix = check_prefix(prefix)
         self._client = open_client(url)
+        self._client.kind_of = kind_of
         self._keys = Keys(prefix, hinted=isinstance(self._client, RedisClient))
         self._hints = ClusterHints(self._client, self._keys) if isinstance(self._client, ClusterClient) else None
+        self._damaged: set[PartitionRef] = set()
 
     async def _hint(self, ref: PartitionRef, *, ready: int = 0, due: int = -1) -> None:
         """Give the hints that the script could not give. They are hints: what the script did stands without them."""
         if self._hints is not None:
-            with suppress(StoreUnavailable):
+            with suppress(StoreUnavailable, DataDamaged):
                 await self._hints.give(ref, ready=ready, due=due)
 
     async def _note_parked(self, ref: PartitionRef, at: int) -> None:
         """Give the hint of jobs that were parked at that time (ms; 0: none was), as `_hint` does."""
         if self._hints is not None and at:
-            with suppress(StoreUnavailable):
+            with suppress(StoreUnavailable, DataDamaged):
                 await self._hints.parked(ref, at)
 
     async def _wake(self, queue: str) -> None:
         """Tell what the script could not tell: that the queue was asleep."""
         if self._hints is not None:
-            with suppress(StoreUnavailable):
+            with suppress(StoreUnavailable, DataDamaged):
                 await self._hints.wake(queue)
 
     async def _remove(self, ref: PartitionRef, incarnation: int, *, whatever: bool) -> bool:
@@ -63,7 +68,23 @@ class RedisAccess:
         return removed
 
     async def _run(self, name: str, ref: PartitionRef, *args: Argument) -> Any:
-        return await self._client.run(script(name), self._keys.of_script(name, ref), args)
+        keys = self._keys.of_script(name, ref)
+        if ref in self._damaged:
+            await self._check_kinds(ref, keys)
+        try:
+            return await self._client.run(script(name), keys, args)
+        except DataDamaged:
+            self._damaged.add(ref)
+            raise
+
+    async def _check_kinds(self, ref: PartitionRef, keys: Sequence[bytes]) -> None:
+        """Raise DataDamaged if a key is of another kind still, before a script stumbles over it half-way again."""
+        for key, kind in await strange_kinds(list(keys), kind_of, self._type):
+            raise damage_of(key, f"is a {kind} and not a {kind_of(key)}")
+        self._damaged.discard(ref)
+
+    async def _type(self, key: bytes) -> bytes:
+        return bytes(await self._client.command("TYPE", key))
 
     async def _fenced(self, name: str, ref: PartitionRef, fence: Fence | None, *args: Argument) -> Any:
         """Run a script that a leader, but also somebody else, may run; raises Fenced."""

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 
-from headrace.errors import HeadraceError
+from headrace.errors import DataDamaged, TopologyUnreadable
 from headrace.stores.protocols.auditing import Leftover, PartitionAudit, Pause
 from headrace.stores.redis.access import RedisAccess
-from headrace.stores.redis.audit.partition_pass import DONE, HINT, PartitionPass, Repair
-from headrace.stores.redis.keys import PARTITION_KEYS
+from headrace.stores.redis.audit.fields import META_ENTRIES, QUEUE_ENTRIES, SHARED_ENTRIES
+from headrace.stores.redis.audit.keys import KeyAudit
+from headrace.stores.redis.audit.partition_pass import DONE, ENTRY, HINT, PartitionPass, Repair
+from headrace.stores.redis.kinds import PARTITION_KINDS, QUEUE_KINDS, SHARED_KINDS
 from headrace.stores.redis.scripts import script
 from headrace.stores.redis.topology import STATES
-from headrace.topology import PartitionRef
+from headrace.topology import PartitionRef, Topology
 
 ROUNDS = 8
 """Looks at a partition that is repaired: what one repair leaves, for example a job without an index, the next mends."""
 
 MOST_HINTS = 1000
-
-KINDS = {
-    **dict.fromkeys(("r0", "r1", "r2", "suspects", "alone"), "list"),
-    **dict.fromkeys(("scheduled", "retry", "leased", "park", "seen", "dead"), "zset"),
-    "done": "stream",
-}
-"""What the keys of a partition are; the others are hashes."""
 
 
 class RedisAuditing(RedisAccess):
@@ -31,13 +27,42 @@ class RedisAuditing(RedisAccess):
 
     async def audit_partition(self, ref: PartitionRef, *, repair: bool, pause: Pause) -> PartitionAudit:
         """Look through one partition in bounded steps, and mend it if so asked."""
+        keys = {name: self._keys.partition(ref, name) for name in PARTITION_KINDS}
+        look = KeyAudit(self._client, pause, repair=repair)
+        left = await look.kinds(keys, PARTITION_KINDS)
         try:
-            return await self._audit(ref, repair=repair, pause=pause)
-        except HeadraceError as error:
-            if "WRONGTYPE" not in str(error):
-                raise
-            # Somebody has put a key of another kind in the place of one of ours; no step works any more.
-            return PartitionAudit("absent", 1, 0, [Leftover("key of another kind", await self._strange(ref))], False, 1)
+            left += await look.entries("meta", keys["meta"], "hash", META_ENTRIES, "settings unreadable")
+            found = await self._audit(ref, repair=repair, pause=pause)
+        except DataDamaged:
+            # Beside a key of another kind - one of the queue's, perhaps - no step gets to its end.
+            return PartitionAudit("absent", 1, 0, left, False, 1)
+        return found._replace(leftovers=[*left, *found.leftovers], steps=found.steps + 1)
+
+    async def audit_keys(self, queue: str, *, repair: bool, pause: Pause) -> list[Leftover]:
+        """Look at the queue's own keys, and at those of all queues."""
+        look = KeyAudit(self._client, pause, repair=repair)
+        own = {name: self._keys.queue(queue, name) for name in QUEUE_KINDS}
+        shared = {name: self._keys.shared(name) for name in SHARED_KINDS}
+        left = [
+            *await look.kinds(own, QUEUE_KINDS, kept=("topology",)),
+            *await look.kinds(shared, SHARED_KINDS, kept=("marker",)),
+        ]
+        strange = {each.key for each in left if not each.repaired}
+        for keys, kinds, judged in ((own, QUEUE_KINDS, QUEUE_ENTRIES), (shared, SHARED_KINDS, SHARED_ENTRIES)):
+            for name, entries in judged.items():
+                if name not in strange:
+                    left += await look.entries(name, keys[name], kinds[name], entries)
+                    await pause()
+        if "topology" not in strange:
+            stored = await self._client.command("GET", own["topology"])
+            try:
+                if stored is not None:
+                    Topology.from_json(queue, stored)
+            except TopologyUnreadable as error:
+                left.append(Leftover("topology unreadable", "topology", error.problem[:200].encode(errors="replace")))
+        if any(each.key == "queues" and each.repaired for each in left):
+            await self._client.command("ZADD", self._keys.queues, 0, queue)
+        return left
 
     async def _audit(self, ref: PartitionRef, *, repair: bool, pause: Pause) -> PartitionAudit:
         known: dict[Leftover, None] = {}
@@ -57,15 +82,6 @@ class RedisAuditing(RedisAccess):
         leftovers = [each._replace(repaired=each not in left) for each in known]
         return PartitionAudit(STATES[look.state], look.incarnation, records or 0, leftovers, look.proven, steps)
 
-    async def _strange(self, ref: PartitionRef) -> str:
-        """Return the names of the partition's keys that are not of the kind that they should be."""
-        strange = []
-        for name in PARTITION_KEYS:
-            kind = (await self._client.command("TYPE", self._keys.partition(ref, name))).decode()
-            if kind not in ("none", KINDS.get(name, "hash")):
-                strange.append(name)
-        return " ".join(strange)
-
     async def _audit_step(self, ref: PartitionRef, name: str, *arguments: bytes | str | int) -> object:
         return await self._run(name, ref, *arguments)
 
@@ -75,6 +91,13 @@ class RedisAuditing(RedisAccess):
             return True
         if name == HINT:
             return bool(await self._client.command("ZADD", self._keys.queue(ref.queue, "due"), "NX", 0, ref.label))
+        if name == ENTRY:
+            key, kind, member = arguments
+            return bool(
+                await self._client.run(
+                    script("repair_entry"), (self._keys.partition(ref, str(key)),), (kind, member, b"")
+                )
+            )
         return bool(await self._run(name, ref, *arguments))
 
     async def stored_partitions(self, queue: str, pause: Pause) -> tuple[set[PartitionRef], list[str]]:
@@ -96,7 +119,8 @@ class RedisAuditing(RedisAccess):
         """Return the labels of the partitions that hints of any kind name."""
         labels: set[bytes] = set()
         for name in ("hot", "due", "parked"):
-            labels |= set(await self._client.command("ZRANGE", self._keys.queue(queue, name), 0, MOST_HINTS - 1))
+            with suppress(DataDamaged):  # a key of another kind, which `audit_keys` has named
+                labels |= set(await self._client.command("ZRANGE", self._keys.queue(queue, name), 0, MOST_HINTS - 1))
         return sorted(labels - {b"@"})
 
     async def forget_hints(self, queue: str, label: bytes, epoch: int) -> bool:

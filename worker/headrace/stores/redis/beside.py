@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from headrace.redis.by_url import open_client
 from headrace.redis.client import RedisClient
 from headrace.redis.cluster import ClusterClient
+from headrace.stores.redis.kinds import kind_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,4 +26,6 @@ class BesideQueue:
 
     def connect(self, call_timeout: float) -> RedisClient | ClusterClient:
         """Return a client with connections of its own, none of them made yet. ``call_timeout``: seconds."""
-        return open_client(self.url, call_timeout=call_timeout, connect_timeout=call_timeout)
+        client = open_client(self.url, call_timeout=call_timeout, connect_timeout=call_timeout)
+        client.kind_of = kind_of
+        return client

@@ -86,8 +86,9 @@ SCRIPT_KEYS: Final[dict[str, tuple[str, ...]]] = {
         "meta", "r0", "r1", "r2", "suspects", "alone", "scheduled", "retry", "leased", "jobs", "park", "moving",
     ),
     "audit_index": (
-        "scheduled", "retry", "leased", "lease", "jobs", "mut", "park", "moving", "dead", "letters",
+        "scheduled", "retry", "leased", "lease", "jobs", "mut", "park", "moving", "dead", "letters", "arrived",
     ),
+    "audit_done": ("done",),
     "audit_records": ("scheduled", "retry", "leased", "jobs", "park", "moving"),
     "audit_confirm": (
         "meta", "r0", "r1", "r2", "suspects", "alone", "scheduled", "retry", "leased", "lease", "jobs", "mut", "park",
@@ -108,6 +109,9 @@ SCRIPT_KEYS: Final[dict[str, tuple[str, ...]]] = {
     "sleep": ("meta", "r0", "r1", "r2", "suspects", "alone", "scheduled", "retry", "leased", "moving", "arrived"),
 }  # fmt: skip
 """Partition keys of each script, in the order of its KEYS."""
+
+SINGLE_KEY_SCRIPTS: Final = ("repair_entry", "set_apart")
+"""Of the audit: they get one key of any name, and perhaps the one that it is renamed to."""
 
 WAKES: Final = "wakes"
 HINTED: Final = (
@@ -187,6 +191,10 @@ class Keys:
         """The stream that names queues which were woken."""
         return f"{{{self._prefix}}}:{WAKES}".encode()
 
+    def shared(self, name: str) -> bytes:
+        """Return a key that belongs to all queues: ``marker``, ``queues`` or ``wakes``."""
+        return f"{{{self._prefix}}}:{name}".encode()
+
     def tag(self, queue: str) -> str:
         """Return the hash tag of the queue's own keys, e.g. ``headrace:emails``."""
         return f"{self._prefix}:{queue}"
@@ -234,9 +242,3 @@ class Keys:
     def of_queue_script(self, script: str, queue: str) -> tuple[bytes, ...]:
         """Return the KEYS of a script that works on the queue's own keys, or on the wakes of all queues."""
         return tuple(self._named(queue, name) for name in QUEUE_SCRIPT_KEYS[script])
-
-
-def labelled(queue: str, label: bytes) -> PartitionRef:
-    """Return the partition of a queue by the label that its hints carry, ``version:partition``."""
-    version, _, partition = label.partition(b":")
-    return PartitionRef(queue, int(version), int(partition))

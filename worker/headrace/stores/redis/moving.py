@@ -12,8 +12,7 @@ from headrace.redis.client import Argument
 from headrace.stores.bounds import MAX_ASIDE, check_aside, check_page
 from headrace.stores.protocols.moving import Aside, Fence
 from headrace.stores.redis.access import RedisAccess, pack
-from headrace.stores.redis.keys import labelled
-from headrace.topology import PartitionRef
+from headrace.topology import PartitionRef, labelled
 
 
 class RedisMoving(RedisAccess):
@@ -91,7 +90,8 @@ class RedisMoving(RedisAccess):
         """Return some of the stored ids that were adopted here, and where from."""
         check_page(limit)
         flat = iter(await self._run("arrivals", ref, limit))
-        return [(stored_id, labelled(ref.queue, label)) for stored_id, label in zip(flat, flat, strict=True)]
+        found = ((stored_id, labelled(ref.queue, label)) for stored_id, label in zip(flat, flat, strict=True))
+        return [(stored_id, source) for stored_id, source in found if source is not None]  # else: the audit's business
 
     async def still_aside(self, ref: PartitionRef, ids: Sequence[bytes]) -> list[bool]:
         """Return whether each stored id is set aside here."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 
 from headrace.stores.bounds import MAX_SETTLE, check_batch, check_page
 from headrace.stores.protocols.moving import Fence
@@ -16,10 +15,9 @@ from headrace.stores.protocols.parking import (
     waited_too_long,
 )
 from headrace.stores.redis.access import RedisAccess, pack
-from headrace.stores.redis.keys import labelled
 from headrace.stores.redis.parts import Part, from_the_first
 from headrace.stores.redis.scripts import script
-from headrace.topology import PartitionRef
+from headrace.topology import PartitionRef, labelled
 
 
 class RedisParking(RedisAccess):
@@ -57,8 +55,8 @@ class RedisParking(RedisAccess):
         flat = iter(await self._client.command("ZRANGE", self._keys.queue(queue, "parked"), 0, -1, "WITHSCORES"))
         found: dict[PartitionRef, int] = {}
         for label, at in zip(flat, flat, strict=True):
-            with suppress(ValueError):  # of a foreign hand: the audit's business
-                found[labelled(queue, label)] = int(float(at))
+            if (ref := labelled(queue, label)) is not None:  # else of a foreign hand: the audit's business
+                found[ref] = int(float(at))
         return found
 
     async def hint_parked(self, ref: PartitionRef, at: int) -> None:

@@ -12,7 +12,7 @@ from headrace.stores.protocols.producing import Accepted, Moved, NewJob, Once
 from headrace.stores.protocols.replication import Replicas
 from headrace.stores.redis.access import RedisAccess, pack
 from headrace.stores.redis.scripts import script
-from headrace.stores.redis.topology import STATES
+from headrace.stores.redis.topology import state_of
 from headrace.topology import PartitionRef, Topology
 
 
@@ -49,7 +49,7 @@ class RedisProducing(RedisAccess):
             raise QueueFull(ref.queue, ref.label, reply[1], reply[2])
         if reply[0] == b"held":
             raise QueueHeld(ref.queue)
-        state: Any = "resized" if reply[1] == b"resized" else STATES[reply[1]]
+        state: Any = "resized" if reply[1] == b"resized" else state_of(reply[1], self._keys.partition(ref, "meta"))
         return Moved(state, Topology.from_json(ref.queue, reply[2]) if reply[2] else None)
 
     async def probe(self, ref: PartitionRef, topology: Topology, jobs: Sequence[tuple[bytes, bytes]]) -> list[bool]:

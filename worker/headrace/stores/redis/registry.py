@@ -35,11 +35,26 @@ class RedisRegistry(RedisAccess):
         now, found = await self._client.run(script("workers"), keys, (asked,))
         flat = iter(found)
         return [
-            WorkerEntry(name.decode(), max(0, now - heard), said(about), till - now if till >= 0 else None, bool(gone))
+            WorkerEntry(_shown(name), max(0, now - heard), said(about), till - now if till >= 0 else None, bool(gone))
             for name, heard, about, till, gone in zip(flat, flat, flat, flat, flat, strict=True)
         ]
 
 
+def _shown(name: bytes) -> str:
+    return name.decode(errors="replace")
+
+
 def said(packed: bytes) -> Beat:
-    """Return what a worker said of itself; of what another release says, the part that is known here."""
+    """Return what a worker said of itself; nothing where it cannot be read, which is the audit's business."""
+    try:
+        return beat_of(packed)
+    except (ValueError, TypeError, msgpack.UnpackException):
+        return Beat()
+
+
+def beat_of(packed: bytes) -> Beat:
+    """Return what a worker said of itself; of what another release says, the part that is known here.
+
+    Raises ValueError, TypeError or msgpack's UnpackException for anything else.
+    """
     return Beat(*msgpack.unpackb(packed)[: len(Beat._fields)]) if packed else Beat()

@@ -18,7 +18,14 @@ class RedisSchedules(RedisAccess):
         keys = self._keys.of_queue_script("read_schedules", queue)
         now, *flat = await self._client.run(script("read_schedules"), keys, ())
         parts = iter(flat)
-        return Schedules(now, {name.decode(): _read(mark) for name, mark in zip(parts, parts, strict=True)})
+        marks: dict[str, ScheduleMark] = {}
+        unreadable = []
+        for name, mark in zip(parts, parts, strict=True):
+            try:
+                marks[name.decode()] = mark_of(mark)
+            except ValueError:
+                unreadable.append(name.decode(errors="replace"))
+        return Schedules(now, marks, frozenset(unreadable))
 
     async def note_schedule(
         self, queue: str, fence: Fence, name: str, expected: ScheduleMark | None, mark: ScheduleMark
@@ -41,6 +48,7 @@ def _written(mark: ScheduleMark) -> str:
     return f"{mark.at} {mark.rule}"
 
 
-def _read(mark: bytes) -> ScheduleMark:
+def mark_of(mark: bytes) -> ScheduleMark:
+    """Return a mark as it is stored. Raises ValueError for anything else."""
     at, _, rule = mark.decode().partition(" ")
     return ScheduleMark(int(at), rule)

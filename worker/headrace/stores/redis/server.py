@@ -34,7 +34,9 @@ class RedisServer(RedisAccess):
 
     async def queues(self) -> list[str]:
         """Return the names of the queues, sorted."""
-        return sorted(name.decode() for name in await self._client.command("ZRANGE", self._keys.queues, 0, -1))
+        return sorted(
+            name.decode(errors="replace") for name in await self._client.command("ZRANGE", self._keys.queues, 0, -1)
+        )
 
     async def read_marker(self) -> str | None:
         """Return the mark that says which data set this is; None on an empty or flushed server."""

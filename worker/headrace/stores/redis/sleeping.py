@@ -34,7 +34,8 @@ class RedisSleeping(RedisAccess):
         key, most = self._keys.wakes, max(1, round(timeout * 1000))
         reply = await self._client.blocking(timeout, "XREAD", "COUNT", MOST_WAKES, "BLOCK", most, "STREAMS", key, after)
         entries = reply[0][1] if reply else []
-        queues = dict.fromkeys(fields[1].decode() for _, fields in entries)
+        told = (fields[1] for _, fields in entries if fields[0] == b"q")  # nothing else is ours
+        queues = dict.fromkeys(name.decode(errors="replace") for name in told)
         return Wakes(_newest(entries[-1:]) or after, tuple(queues))
 
 

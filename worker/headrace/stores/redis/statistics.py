@@ -9,6 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 from headrace.redis.client import Argument
+from headrace.redis.damage import damage_of
 from headrace.stores.bounds import HORIZONS
 from headrace.stores.protocols.statistics import COUNTERS, Depth, Growth, Statistics, Survey
 from headrace.stores.redis.access import RedisAccess
@@ -25,25 +26,24 @@ class RedisStatistics(RedisAccess):
         surveying = script("survey")
         replies = [self._client.run(surveying, self._keys.of_script("survey", ref), HORIZONS) for ref in refs]
         return [
-            Survey(counts_of(sizes), Growth(*grown), tuple(due)) for sizes, grown, due in await asyncio.gather(*replies)
+            Survey(counts_of(sizes, self._keys.partition(ref, "meta")), Growth(*grown), tuple(due))
+            for ref, (sizes, grown, due) in zip(refs, await asyncio.gather(*replies), strict=True)
         ]
 
     async def read_stats(self, queue: str) -> Statistics | None:
         """Return the queue's statistics, one small read; None if there are none."""
         now, flat = await self._queue_script("read_stats", queue)
         pairs = iter(flat)
-        stored = {name.decode(): value for name, value in zip(pairs, pairs, strict=True)}
+        stored = {name.decode(errors="replace"): value for name, value in zip(pairs, pairs, strict=True)}
         if not stored:
             return None
-        depths: dict[str, Any] = json.loads(stored.get("depth", b"{}"))
-        return Statistics(
-            now,
-            int(stored.get("at", 0)),
-            depths.get("epoch", 0),
-            {int(number): _depth(depth) for number, depth in depths.get("versions", {}).items()},
-            {name: int(stored.get(name, 0)) for name in COUNTERS},
-            stored.get("scaling", b""),
-        )
+        try:
+            epoch, depths = depths_of(stored.get("depth", b"{}"))
+            at, counters = int(stored.get("at", 0)), {name: int(stored.get(name, 0)) for name in COUNTERS}
+        except (ValueError, TypeError, AttributeError) as error:
+            key = self._keys.queue(queue, "stats")
+            raise damage_of(key, f"holds what cannot be read ({error})") from error
+        return Statistics(now, at, epoch, depths, counters, stored.get("scaling", b""))
 
     async def write_stats(
         self, queue: str, expected_at: int, epoch: int, depths: Mapping[int, Depth], growth: Mapping[int, Growth]
@@ -67,6 +67,16 @@ class RedisStatistics(RedisAccess):
 
     async def _queue_script(self, name: str, queue: str, *args: Argument) -> Any:
         return await self._client.run(script(name), self._keys.of_queue_script(name, queue), args)
+
+
+def depths_of(stored: bytes) -> tuple[int, dict[int, Depth]]:
+    """Return the epoch and the depths of the versions as they are stored.
+
+    Raises ValueError, TypeError or AttributeError for anything else.
+    """
+    read: dict[str, Any] = json.loads(stored)
+    versions = {int(number): _depth(depth) for number, depth in read.get("versions", {}).items()}
+    return int(read.get("epoch", 0)), versions
 
 
 def _depth(stored: dict[str, Any]) -> Depth:

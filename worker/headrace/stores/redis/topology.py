@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from headrace.errors import StoreUnavailable
 from headrace.redis.client import Argument
+from headrace.redis.damage import damage_of
 from headrace.settings import PartitionLimits
 from headrace.stores.bounds import TOMBSTONE_TTL_MS
 from headrace.stores.protocols.topology import Counts, PartitionState
@@ -24,6 +25,14 @@ STATES: Final[dict[bytes, PartitionState]] = {
     b"T": "tombstone",
 }
 """States of a partition, by how they are stored."""
+
+
+def state_of(stored: bytes, meta: bytes) -> PartitionState:
+    """Return a partition's state by what its ``meta`` says. Raises DataDamaged, which names that key."""
+    state = STATES.get(stored)
+    if state is None:
+        raise damage_of(meta, f"says that the partition is {stored[:20]!r}")
+    return state
 
 
 def _limits(limits: PartitionLimits) -> tuple[Argument, ...]:
@@ -74,15 +83,15 @@ class RedisTopology(RedisAccess):
         wanted = (topology.epoch, partitions, step, int(create), ref.label, topology.incarnation)
         reply = await self._run("install", ref, *wanted, *limits)
         await self._hint(ref, ready=reply[1])
-        return STATES[reply[0]]
+        return state_of(reply[0], self._meta(ref))
 
     async def mark(self, ref: PartitionRef, topology: Topology) -> PartitionState:
         """MARK: a partition becomes draining, with ``topology`` as its successor. Returns the state after."""
-        return STATES[await self._run("mark", ref, topology.to_json(), topology.incarnation)]
+        return state_of(await self._run("mark", ref, topology.to_json(), topology.incarnation), self._meta(ref))
 
     async def close_partition(self, ref: PartitionRef) -> Counts:
         """CLOSE: a draining partition without live jobs becomes closed. Returns the counts, state afterwards."""
-        return counts_of(await self._run("close", ref))
+        return counts_of(await self._run("close", ref), self._meta(ref))
 
     async def remove(self, ref: PartitionRef, incarnation: int = 1) -> bool:
         """Delete a closed (or absent) partition's keys and leave a tombstone."""
@@ -97,15 +106,19 @@ class RedisTopology(RedisAccess):
         counting = script("counts")
         replies = [self._client.run(counting, self._keys.of_script("counts", ref), ()) for ref in refs]
         # Gathered, so that no failure of a later one goes unread when an earlier one has failed.
-        return [counts_of(reply) for reply in await asyncio.gather(*replies)]
+        found = zip(refs, await asyncio.gather(*replies), strict=True)
+        return [counts_of(reply, self._meta(ref)) for ref, reply in found]
+
+    def _meta(self, ref: PartitionRef) -> bytes:
+        return self._keys.partition(ref, "meta")
 
 
-def counts_of(reply: list[Any]) -> Counts:
-    """Return what lib/counts.lua read."""
+def counts_of(reply: list[Any], meta: bytes) -> Counts:
+    """Return what lib/counts.lua read of the partition with this ``meta`` key. Raises DataDamaged."""
     ready, scheduled, retry, leased, parked, moving, arrived, dead = (int(size) for size in reply[1:9])
     oldest, due, marked = (None if value < 0 else int(value) for value in reply[9:12])
     return Counts(
-        STATES[reply[0]],
+        state_of(reply[0], meta),
         ready,
         scheduled,
         retry,

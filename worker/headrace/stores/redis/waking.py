@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from headrace.stores.protocols.registry import Beat
 from headrace.stores.protocols.waking import Tick
 from headrace.stores.redis.access import RedisAccess, pack
-from headrace.stores.redis.keys import labelled
 from headrace.stores.redis.scripts import script
-from headrace.topology import PartitionRef
+from headrace.topology import PartitionRef, labelled
 
 
 class RedisWaking(RedisAccess):

@@ -17,9 +17,8 @@ from headrace.stores.protocols.working import Claim, Claimed, Failure, Lost, Rel
 from headrace.stores.redis.access import RedisAccess, pack
 from headrace.stores.redis.finished import pack_successes
 from headrace.stores.redis.hints import Outlook
-from headrace.stores.redis.keys import labelled
 from headrace.stores.redis.parts import Part, from_the_first, from_the_last
-from headrace.topology import PartitionRef
+from headrace.topology import PartitionRef, labelled
 
 LEASES_IN_PAGE = 500
 

@@ -19,18 +19,22 @@ from headrace.redis.client import Argument
 from headrace.stores.protocols.auditing import Leftover, LeftoverKind, Pause
 from headrace.stores.redis.access import pack
 from headrace.stores.redis.audit.list_sweep import LARGEST_PAGE, LISTS, PAGE_BYTES, SHORT, SMALLEST_PAGE, ListSweep
+from headrace.stores.redis.topology import STATES
 
 SIZES = (
     "jobs", "mut", "lease", "letters", *LISTS, "scheduled", "retry", "leased", "park", "moving", "arrived", "dead",
 )  # fmt: skip
 INDEXES = (*LISTS, "scheduled", "retry", "leased", "park", "moving")
-SWEPT = ("scheduled", "retry", "leased", "park", "moving", "lease", "mut", "dead", "letters")
+SWEPT = ("scheduled", "retry", "leased", "park", "moving", "arrived", "lease", "mut", "dead", "letters")
 CONFIRMED = 200
 TRIES = 5
 """Times that a list is begun anew because it was changed elsewhere than at its ends, or a last look is repeated."""
 
-HINT, DONE = "hint", "done"
-"""Instead of a script that mends a leftover: it takes a hint; it has been mended."""
+HINT, DONE, ENTRY = "hint", "done", "entry"
+"""Instead of a script that mends a leftover: it takes a hint; it has been mended; an entry of a key is removed."""
+
+LEFT: tuple[LeftoverKind, ...] = ("entry unreadable", "letter unreadable")
+"""Of jobs: nobody but a person can say what was there."""
 
 Run = Callable[..., Awaitable[Any]]
 Repair = tuple[str, tuple[Argument, ...]]
@@ -61,14 +65,16 @@ class PartitionPass:
 
     async def look(self, *, repair: bool) -> None:
         """Look at everything. ``repair``: make jobs that are in no index ready again, if nothing else was found."""
-        self.state, self.incarnation, unhinted, _, *sizes = await self._run("audit_sizes", self._label)
+        state, self.incarnation, unhinted, _, *sizes = await self._run("audit_sizes", self._label)
+        self.state = state if state in STATES else b"absent"  # what cannot be read has been named
         self.sizes = dict(zip(SIZES, sizes, strict=True))
         if unhinted:
             self._add("no hint", "due", self._label.encode(), (HINT, ()))
-        if self.sizes["jobs"] and self.state not in (b"A", b"D"):
+        if self.sizes["jobs"] and self.state in (b"C", b"T"):
             await self._strand()
-        elif any(sizes):
-            await self._compare(repair=repair)
+        elif any(sizes) and (self.state != b"absent" or not self.sizes["jobs"]):
+            await self._compare(repair=repair)  # of one without a state nothing can be said, but that it must get one
+        await self._read_finished()
 
     async def _compare(self, *, repair: bool) -> None:
         for number in range(len(self._sweeps)):
@@ -148,21 +154,34 @@ class PartitionPass:
             cursor, seen, read, odd = await self._run("audit_index", which, cursor, count)
             for member, id, record, *places in msgpack.unpackb(odd, raw=True):
                 kind = _kind(which, record, places)
-                self._add(kind, which, member, ("repair", (self._label, which, member, id)), id if record else b"")
+                mend = ("repair", (self._label, which, member, id)) if kind not in LEFT else None
+                self._add(kind, which, member, mend, id if record else b"")
             count = _next_count(count, seen, read)
             if cursor == b"0":
+                return
+
+    async def _read_finished(self) -> None:
+        entry = b""
+        while True:
+            entry, odd = await self._run("audit_done", entry)
+            for each in odd:
+                self._add("entry unreadable", "done", each, (ENTRY, ("done", "stream", each)))
+            if not entry:
                 return
 
     # ---- records ----------------------------------------------------------------------------------------------------
 
     async def _records(self, *, every: bool = False) -> AsyncIterator[tuple[list[bytes], list[list[Any]]]]:
         """Yield pages: ids of the jobs that must be in a list (or of ``every`` job), and what is wrong with others."""
-        cursor, count = b"0", SMALLEST_PAGE
+        cursor, left = b"0", b""
         while True:
-            cursor, seen, read, ids, odd = await self._run("audit_records", cursor, count, int(every))
+            cursor, left, ids, odd, unreadable = await self._run(
+                "audit_records", cursor, LARGEST_PAGE, int(every), left
+            )
+            for id in msgpack.unpackb(unreadable, raw=True):
+                self._add("record unreadable", "jobs", id, ("repair", (self._label, "record", id, id)))
             yield msgpack.unpackb(ids, raw=True), msgpack.unpackb(odd, raw=True)
-            count = _next_count(count, seen, read)
-            if cursor == b"0":
+            if cursor == b"0" and not left:
                 return
 
     async def _unlisted(self) -> list[bytes]:
@@ -192,7 +211,7 @@ class PartitionPass:
 
     async def _confirm(self, missed: list[bytes], *, repair: bool) -> None:
         """Find out in one step each which jobs are in no index, and which entries name one job."""
-        repair = repair and not self.found
+        repair = repair and not any(found.repair for found in self.found)
         asked = bool(missed or self._doubles())
         tries = 0
         while asked:
@@ -231,8 +250,18 @@ class PartitionPass:
         return [id for id in missed if hash(id) not in seen]
 
 
+UNREADABLE: dict[str, LeftoverKind] = {
+    "mut": "changes unreadable",
+    "dead": "letter unreadable",
+    "moving": "entry unreadable",
+    "arrived": "entry unreadable",
+}
+
+
 def _kind(which: str, record: int, places: list[bytes]) -> LeftoverKind:
     """Say what is wrong with an entry of an index with direct access. ``places``: where else its job is, and there."""
+    if places == [b"unreadable"]:
+        return UNREADABLE[which]
     match which:
         case "dead":
             return "time without letter"

@@ -14,6 +14,7 @@ local LABEL = ARGV[1]
 --@include acks
 --@include hints
 --@include reopen
+--@include finished_entry
 --@include finished
 --@include keep_finished
 

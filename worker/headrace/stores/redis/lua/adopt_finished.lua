@@ -8,6 +8,7 @@
 local META, DONE = KEYS[1], KEYS[2]
 --@include clock
 --@include incarnation
+--@include finished_entry
 --@include finished
 
 local meta = redis.call('HMGET', META, 's', 'i', 't')

@@ -1,40 +1,61 @@
 -- AUDIT_INDEX: one page of an index with direct access, or of what must agree with one, and what is not sound in it.
 --
 -- KEYS  1 scheduled zset, 2 retry zset, 3 leased zset, 4 lease hash, 5 jobs hash, 6 mut hash, 7 park zset, 8 moving hash,
---       9 dead zset, 10 dead letters hash
--- ARGV  1 which: scheduled | retry | leased | park | moving | lease | mut | dead | letters, 2 cursor, 3 members about wanted
+--       9 dead zset, 10 dead letters hash, 11 arrived hash
+-- ARGV  1 which: scheduled | retry | leased | park | moving | arrived | lease | mut | dead | letters, 2 cursor,
+--       3 members about wanted
 -- Returns {next cursor ('0': the last page), members seen, bytes read, msgpack [[member, id, has a record (0/1), index,
---          member, ...], ...] of those that are not sound}
+--          member, ...], ...] of those that are not sound; index 'unreadable': what is stored for it cannot be read}
+--         Of values larger than 16 KiB nothing is said.
 -- Cost  O(members); as many as one node of a small key holds. Called by the audit.
-local SCHEDULED, RETRY, LEASED, LEASE, JOBS, MUT, PARK, MOVING, DEAD, LETTERS = unpack(KEYS)
+local SCHEDULED, RETRY, LEASED, LEASE, JOBS, MUT, PARK, MOVING, DEAD, LETTERS, ARRIVED = unpack(KEYS)
+local HASHES = {moving = MOVING, arrived = ARRIVED, lease = LEASE, mut = MUT, letters = LETTERS}
 --@include places
+--@include page
+--@include readable
 
 local which, odd, bytes = ARGV[1], {}, 0
 local ZSETS = {scheduled = SCHEDULED, retry = RETRY, leased = LEASED, park = PARK, dead = DEAD}
-local HASHES = {moving = MOVING, lease = LEASE, mut = MUT, letters = LETTERS}
-local page
+local VALUES = {mut = MUT, moving = MOVING, arrived = ARRIVED, dead = LETTERS}
+local cursor, members, ids, found = nil, {}, {}, {}
 if ZSETS[which] then
-  page = redis.call('ZSCAN', ZSETS[which], ARGV[2], 'COUNT', ARGV[3])
+  local page = redis.call('ZSCAN', ZSETS[which], ARGV[2], 'COUNT', ARGV[3])
+  cursor = page[1]
+  for i = 1, #page[2], 2 do members[#members + 1] = page[2][i] end
 else
-  page = redis.call('HSCAN', HASHES[which], ARGV[2], 'COUNT', ARGV[3])
+  cursor, members = next_page(which, ARGV[2], ARGV[3])
 end
 
-local members, ids, found = {}, {}, {}
-for i = 1, #page[2], 2 do
-  local n, member = #members + 1, page[2][i]
-  members[n], ids[n], found[n] = member, member, {}
-  bytes = bytes + #page[2][i + 1]
+local function readable_label(label) return string.match(label, '^%d+:%d+$') ~= nil end
+local READABLE = {mut = readable_changes, moving = readable_aside, arrived = readable_label, dead = readable_letter}
+-- Whether the value of a member is short, and cannot be read.
+local function unreadable(member)
+  if redis.call('HSTRLEN', VALUES[which], member) > 16384 then return false end
+  local value = redis.call('HGET', VALUES[which], member)
+  return value and not READABLE[which](value)
+end
+
+for n, member in ipairs(members) do
+  ids[n], found[n] = member, {}
   if which == 'scheduled' or which == 'retry' or which == 'leased' then
     ids[n] = string.match(member, '^[012](.+)$') or ''
   elseif which == 'park' then
     ids[n] = string.match(string.sub(member, (string.find(member, '\0', 1, true) or 0) + 1), '^[012](.+)$') or ''
   end
 end
-if #members == 0 then return {page[1], 0, 0, cmsgpack.pack(odd)} end
+if #members == 0 then return {cursor, 0, 0, cmsgpack.pack(odd)} end
 
 if which == 'dead' then
   for n, member in ipairs(members) do
-    if redis.call('HEXISTS', LETTERS, member) == 0 then odd[#odd + 1] = {member, member, 0} end
+    if redis.call('HEXISTS', LETTERS, member) == 0 then
+      odd[#odd + 1] = {member, member, 0}
+    elseif unreadable(member) then
+      odd[#odd + 1] = {member, member, 1, 'unreadable'}
+    end
+  end
+elseif which == 'arrived' then
+  for _, member in ipairs(members) do
+    if unreadable(member) then odd[#odd + 1] = {member, member, 1, 'unreadable'} end
   end
 elseif which == 'letters' then
   for n, member in ipairs(members) do
@@ -57,7 +78,11 @@ else
     elseif which ~= 'mut' then
       wrong = wrong or found[n][3] or (which == 'leased' and redis.call('HEXISTS', LEASE, ids[n]) == 0)
     end
-    if wrong then odd[#odd + 1] = {member, ids[n], record, unpack(found[n])} end
+    if wrong then
+      odd[#odd + 1] = {member, ids[n], record, unpack(found[n])}
+    elseif (which == 'mut' or which == 'moving') and unreadable(member) then
+      odd[#odd + 1] = {member, ids[n], record, 'unreadable'}
+    end
   end
 end
-return {page[1], #members, bytes, cmsgpack.pack(odd)}
+return {cursor, #members, bytes, cmsgpack.pack(odd)}

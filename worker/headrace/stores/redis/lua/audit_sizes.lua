@@ -15,7 +15,7 @@ local HOT, DUE = KEYS[18], KEYS[19]
 --@include unhinted
 
 local meta = redis.call('HMGET', META, 's', 'i', 't')
-local sizes = {meta[1] or 'absent', tonumber(meta[2] or 1), unhinted(ARGV[1]), server_now(meta[3])}
+local sizes = {meta[1] or 'absent', tonumber(meta[2] or 1) or 1, unhinted(ARGV[1]), server_now(meta[3])}
 for _, hash in ipairs({JOBS, MUT, LEASE, LETTERS}) do sizes[#sizes + 1] = redis.call('HLEN', hash) end
 for _, list in ipairs({R0, R1, R2, SUSPECTS, ALONE}) do sizes[#sizes + 1] = redis.call('LLEN', list) end
 for _, zset in ipairs({SCHEDULED, RETRY, LEASED, PARK}) do sizes[#sizes + 1] = redis.call('ZCARD', zset) end

@@ -41,6 +41,7 @@ if ARGV[6] ~= '' then
 --@include acks
   finished, refused = settle_acks(ARGV[6])
   if finished > 0 and ARGV[9] ~= '' then
+--@include finished_entry
 --@include finished
 --@include keep_finished
     keep_finished(ARGV[9], finished, refused, WORKER, now)

@@ -5,6 +5,8 @@
 -- Returns [letter, died ms, record, changes, ...]
 -- Cost  O(page + log n). Called by the command line.
 local DEAD, LETTERS = KEYS[1], KEYS[2]
+--@include readable
+
 local first = 0
 if ARGV[1] ~= '' then
   local rank = redis.call('ZRANK', DEAD, ARGV[1])
@@ -16,7 +18,7 @@ local found, size = {}, 0
 for i = 1, #page, 2 do
   if size > 524288 then break end -- the next page begins there
   local packed = redis.call('HGET', LETTERS, page[i])
-  local letter = packed and cmsgpack.unpack(packed) or {'', ''}
+  local letter = packed and readable_letter(packed) and cmsgpack.unpack(packed) or {'', ''}
   size = size + (packed and #packed or 0)
   found[#found + 1] = page[i]
   found[#found + 1] = page[i + 1]

@@ -7,6 +7,8 @@
 --          [letter, died ms, record, changes, ...]}; it ends when each id was met, or they fill 512 KiB
 -- Cost  O(letters looked at): at most 1,000. Called for jobs that are not live.
 local DEAD, LETTERS = KEYS[1], KEYS[2]
+--@include readable
+
 local wanted, left = {}, #ARGV - 3
 for i = 4, #ARGV do wanted[ARGV[i]] = true end
 local from, skip, to = ARGV[1] == '' and '+inf' or ARGV[1], tonumber(ARGV[2]), ARGV[3] == '' and '-inf' or ARGV[3]
@@ -20,7 +22,7 @@ for i = 1, #page, 2 do
     wanted[id] = nil
     left = left - 1
     local packed = redis.call('HGET', LETTERS, page[i])
-    local letter = packed and cmsgpack.unpack(packed) or {'', ''}
+    local letter = packed and readable_letter(packed) and cmsgpack.unpack(packed) or {'', ''}
     size = size + (packed and #packed or 0)
     for _, part in ipairs({page[i], page[i + 1], letter[1], letter[2]}) do found[#found + 1] = part end
   end

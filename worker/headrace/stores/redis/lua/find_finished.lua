@@ -7,6 +7,8 @@
 --         it ends when each id was met
 -- Cost  O(bytes looked at): at most 256 entries, or 256 KiB; for more than 8 ids 64 KiB. Called for jobs that are not live.
 local DONE = KEYS[1]
+--@include finished_entry
+
 local needles, left = {}, #ARGV - 2
 -- A few ids are looked for in the packed data; for many it is cheaper to unpack all of it.
 local few = left <= 8
@@ -20,15 +22,17 @@ local from, to = ARGV[1] == '' and '+' or '(' .. ARGV[1], ARGV[2] == '' and '-' 
 
 local function look(entry)
   local held = {}
-  local data = entry[2][8]
+  local entry_told = finished_entry(entry)
+  if not entry_told then return 0 end
+  local data = entry_told.data
   if few then
     for id, needle in pairs(needles) do
       if string.find(data, needle, 1, true) then held[id] = true end
     end
-    if not next(held) then return end
+    if not next(held) then return #data end
   end
-  local told = cmsgpack.unpack(data)
-  for i = 1, #told, 4 do
+  local whole, told = pcall(cmsgpack.unpack, data)
+  for i = 1, whole and #told or 0, 4 do
     if needles[told[i]] and (held[told[i]] or not few) then
       for _, part in ipairs({entry[1], entry[2][2], entry[2][4], told[i], told[i + 1], told[i + 2], told[i + 3]}) do
         found[#found + 1] = part
@@ -37,6 +41,7 @@ local function look(entry)
       left = left - 1
     end
   end
+  return #data
 end
 
 while left > 0 do
@@ -44,8 +49,7 @@ while left > 0 do
   if #page == 0 then return {'', found} end
   for _, entry in ipairs(page) do
     if looked >= 256 or size >= most then return {string.sub(from, 2), found} end
-    look(entry)
-    looked, size, from = looked + 1, size + #entry[2][8], '(' .. entry[1]
+    looked, size, from = looked + 1, size + look(entry), '(' .. entry[1]
   end
 end
 return {'', found}

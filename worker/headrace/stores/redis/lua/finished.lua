@@ -6,6 +6,8 @@
 --         many jobs, or 512 KiB; none: the end
 -- Cost  O(page + log n). Called by the command line.
 local DONE = KEYS[1]
+--@include finished_entry
+
 local wanted = math.min(tonumber(ARGV[2]), 1000)
 local found, jobs, size = {}, 0, 0
 local from = ARGV[1]
@@ -19,12 +21,15 @@ while jobs < wanted and size < 524288 do
   if #page == 0 then break end
   for _, entry in ipairs(page) do
     if jobs >= wanted or size >= 524288 then break end
-    local t, worker, n, data = entry[2][2], entry[2][4], entry[2][6], entry[2][8]
-    found[#found + 1] = entry[1]
-    found[#found + 1] = t
-    found[#found + 1] = worker
-    found[#found + 1] = data
-    jobs, size, from = jobs + n, size + #data, entry[1]
+    local told = finished_entry(entry)
+    if told then
+      found[#found + 1] = entry[1]
+      found[#found + 1] = entry[2][2]
+      found[#found + 1] = told.w
+      found[#found + 1] = told.data
+      jobs, size = jobs + told.n, size + #told.data
+    end
+    from = entry[1]
   end
 end
 return found

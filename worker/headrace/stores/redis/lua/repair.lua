@@ -4,12 +4,12 @@
 --       9 jobs hash, 10 mut hash, 11 park zset, 12 moving hash, 13 dead zset, 14 dead letters hash
 --       standalone form also: 15 hot zset, 16 due zset
 -- ARGV  1 label "version:partition", 2 which: scheduled | retry | leased | park | moving | lease | mut | dead | letters |
---       jobs, 3 member, 4 id of the job
+--       jobs | record, 3 member, 4 id of the job
 -- Returns 1, or 0 and nothing changed if it is no longer so
 --         A member without a record goes. Of several entries of a job one stays: the leased one, else that of a job on its
 --         way between versions, else the later one of its times, else the parked one. A leased job without a lease is
 --         ready again. What belongs to no record goes. A letter without a time of death gets one. A record of a closed
---         partition becomes a dead letter.
+--         partition, and one that cannot be read and that nobody runs or moves, becomes a dead letter.
 -- Cost  O(log n). Called by the audit.
 local META, R0, R1, R2, SCHEDULED, RETRY, LEASED, LEASE, JOBS, MUT, PARK, MOVING = unpack(KEYS, 1, 12)
 local DEAD, LETTERS = KEYS[13], KEYS[14]
@@ -21,6 +21,7 @@ local LABEL, WHICH, MEMBER, ID = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 --@include ready
 --@include hints
 --@include places
+--@include readable
 
 local function drop(name, member)
   if name == 'scheduled' then return redis.call('ZREM', SCHEDULED, member) end
@@ -38,7 +39,8 @@ elseif WHICH == 'letters' then
   redis.call('ZADD', DEAD, string.match(MEMBER, '@(%d+)$') or server_now(redis.call('HGET', META, 't')), MEMBER)
   return 1
 elseif WHICH == 'mut' then
-  if redis.call('HEXISTS', JOBS, MEMBER) == 1 then return 0 end
+  local changes = redis.call('HGET', MUT, MEMBER)
+  if not changes or (redis.call('HEXISTS', JOBS, MEMBER) == 1 and readable_changes(changes)) then return 0 end
   return redis.call('HDEL', MUT, MEMBER)
 end
 
@@ -52,12 +54,21 @@ if WHICH == 'lease' then
   if leased then return 0 end
   return redis.call('HDEL', LEASE, ID)
 end
-if WHICH == 'jobs' then
-  if not record or redis.call('HGET', META, 's') ~= 'C' then return 0 end
+if WHICH == 'jobs' or WHICH == 'record' then
+  local problem = 'found in a partition that is closed'
+  if WHICH == 'record' then
+    problem = 'the stored record cannot be read'
+    for i = 1, #places, 2 do
+      if places[i] == 'moving' or places[i] == 'leased' then return 0 end
+    end
+    if not record or readable_record(record) then return 0 end
+  elseif not record or redis.call('HGET', META, 's') ~= 'C' then
+    return 0
+  end
   for i = 1, #places, 2 do drop(places[i], places[i + 1]) end
   redis.call('HDEL', LEASE, ID)
   local now = server_now(redis.call('HGET', META, 't'))
-  local event = {status = 'repaired', now = now, token = '', error = 'found in a partition that is closed'}
+  local event = {status = 'repaired', now = now, token = '', error = problem}
   bury(ID, (changed(redis.call('HGET', MUT, ID), event, redis.call('HGET', META, 'hist'))), now)
   return 1
 end

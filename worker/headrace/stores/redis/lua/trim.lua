@@ -11,6 +11,7 @@ local META, DEAD, LETTERS, DONE = unpack(KEYS)
 --@include incarnation
 --@include fence
 --@include trim_dead
+--@include finished_entry
 --@include finished
 
 if ARGV[1] then

@@ -5,7 +5,7 @@ local function alarm(now, worker)
   if not head[2] then return -1 end
   local at = tonumber(head[2])
   local held = redis.call('HMGET', ALARM, 't', 'w')
-  local set_for = tonumber(held[1] or 0)
+  local set_for = tonumber(held[1]) or 0
   if held[2] == worker or set_for < now or at < set_for - 1 then
     redis.call('HSET', ALARM, 't', head[2], 'w', worker)
     return math.max(0, at - now)

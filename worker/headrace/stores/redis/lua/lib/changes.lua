@@ -2,11 +2,16 @@
 -- at] of the progress that was reported last, if any], and behind it each event, msgpack [status, at, worker, error]. So
 -- whoever changes facts copies the history, but does not unpack it.
 -- suspicion: 0 none, 1 suspect (its lease was lost), 2 to be run alone (lost again).
--- facts_of(): the facts, and the packed events.
+-- facts_of(): the facts, and the packed events. Where a foreign hand has left what cannot be read, nothing has happened yet:
+-- else no step would get past this job again.
 local function facts_of(packed)
-  if not packed then return {0, 0, '', 0, 0, 0}, '' end
-  local after, facts = cmsgpack.unpack_one(packed)
-  return facts, after < 0 and '' or string.sub(packed, after + 1)
+  if packed then
+    local whole, after, facts = pcall(cmsgpack.unpack_one, packed)
+    if whole and type(facts) == 'table' and type(facts[6]) == 'number' then
+      return facts, after < 0 and '' or string.sub(packed, after + 1)
+    end
+  end
+  return {0, 0, '', 0, 0, 0}, ''
 end
 
 -- changed(): the packed facts after one more event, the suspicion before it, and the crashes after it. Of the events the
@@ -29,7 +34,11 @@ local function changed(packed, event, entries)
   events = events .. cmsgpack.pack({event.status, event.now, worker, event.error})
   local over, from = facts[4] + 1 - (tonumber(entries or 20) or 20), 0
   facts[4] = facts[4] + 1 - math.max(0, over)
-  for _ = 1, over do from = cmsgpack.unpack_one(events, from) end
+  for _ = 1, over do
+    local whole, after = pcall(cmsgpack.unpack_one, events, from)
+    from = whole and after or -1
+    if from < 0 then break end
+  end
   if from < 0 then events = '' elseif from > 0 then events = string.sub(events, from + 1) end
   return cmsgpack.pack(facts) .. events, suspicion, facts[5]
 end

@@ -6,7 +6,7 @@ local function counts()
     local size = redis.call('LLEN', lane)
     ready = ready + size
     local record = size > 0 and redis.call('HGET', JOBS, redis.call('LINDEX', lane, 0))
-    if record then
+    if record and #record >= 16 then
       local run_at = struct.unpack('>I8', record, 9)
       if oldest < 0 or run_at < oldest then oldest = run_at end
     end

@@ -37,19 +37,21 @@ local function trim_finished(kept, now, most)
     local many = kept.n > 0 and kept.jobs - kept.n >= kept.most_jobs
     if not (old or large or many) then break end
     local entries = redis.call('XRANGE', DONE, '-', '+', 'COUNT', 2)
-    local first, second = entries[1] and entries[1][2], entries[2] and entries[2][2]
-    if first and (tonumber(first[2]) ~= kept.t or tonumber(first[6]) ~= kept.n) then
+    local first, second = entries[1] and finished_entry(entries[1]), entries[2] and finished_entry(entries[2])
+    if entries[1] and not first then
+      redis.call('XDEL', DONE, entries[1][1]) -- of a foreign hand: nobody can read it
+    elseif first and (first.t ~= kept.t or first.n ~= kept.n) then
       -- Somebody else has cut the stream: look at what there is.
-      if not second then kept.jobs, kept.bytes = tonumber(first[6]), #first[8] + ENTRY_BYTES end
-      kept.t, kept.n = tonumber(first[2]), tonumber(first[6])
+      if not second then kept.jobs, kept.bytes = first.n, #first.data + ENTRY_BYTES end
+      kept.t, kept.n = first.t, first.n
     else
       if first then
         redis.call('XDEL', DONE, entries[1][1])
         dropped = dropped + kept.n
-        kept.jobs, kept.bytes = kept.jobs - kept.n, kept.bytes - #first[8] - ENTRY_BYTES
+        kept.jobs, kept.bytes = kept.jobs - kept.n, kept.bytes - #first.data - ENTRY_BYTES
       end
       kept.t, kept.n = 0, 0
-      if second then kept.t, kept.n = tonumber(second[2]), tonumber(second[6]) else kept.jobs, kept.bytes = 0, 0 end
+      if second then kept.t, kept.n = second.t, second.n elseif not entries[2] then kept.jobs, kept.bytes = 0, 0 end
     end
   end
   return dropped

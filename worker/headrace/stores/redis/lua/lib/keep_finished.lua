@@ -3,7 +3,9 @@
 local function keep_finished(packed, finished, refused, worker, now)
   if packed == '' or finished == 0 then return end
   local kept = finished_kept(now)
-  if not kept then return end
+  local kind = kept and redis.call('TYPE', DONE).ok
+  -- What a foreign hand has put in its place keeps no job from being acknowledged. TRIM says so.
+  if not kept or (kind ~= 'stream' and kind ~= 'none') then return end
   if #refused > 0 then
     local told, without, gone = cmsgpack.unpack(packed), {}, {}
     for _, index in ipairs(refused) do gone[index] = true end

@@ -17,15 +17,16 @@ local function live(id)
   end
   local aside = redis.call('EXISTS', MOVING) == 1 and redis.call('HGET', MOVING, id)
   if aside then
-    local _, place, at = unpack(cmsgpack.unpack(aside))
+    local whole, facts = pcall(cmsgpack.unpack, aside)
+    local place, at = whole and facts[2], whole and facts[3]
     if place == 'scheduled' or place == 'retry' then return {place, at, ''} end
     return {place == 'parked' and place or 'ready', -1, ''}
   end
   if redis.call('EXISTS', PARK) == 1 then
     local record = redis.call('HGET', JOBS, id)
     local lane, length = string.byte(record, 25), string.byte(record, 26)
-    local kind = string.sub(record, 27, 26 + length)
-    if redis.call('ZSCORE', PARK, kind .. '\0' .. lane .. id) then return {'parked', -1, ''} end
+    local kind = string.sub(record, 27, 26 + (length or 0))
+    if length and redis.call('ZSCORE', PARK, kind .. '\0' .. lane .. id) then return {'parked', -1, ''} end
   end
   return {'ready', -1, ''}
 end

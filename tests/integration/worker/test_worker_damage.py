@@ -1,0 +1,117 @@
+"""What somebody else has written into one key is the trouble of one partition, or of one queue: the rest runs on."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+
+import pytest
+
+from headrace import App, Context, JobSpec, Store
+from headrace.audit import audit
+from headrace.errors import DataDamaged
+from headrace.ids import new_id, partition_of
+from headrace.producer import Producer
+from headrace.stores import open_store
+from headrace.topology import PartitionRef
+from tests.integration.damage import Hand, replaced
+from tests.integration.worker.support import QUEUE, eventually, queue, working
+from tests.services.redis import RedisServers
+from tests.services.redis_setups import RedisSetups
+
+OTHER = "letters"
+
+
+@pytest.fixture(params=["redis", "cluster"])
+def setup(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def hand(setup: str, redis_setups: RedisSetups, redis_servers: RedisServers, prefix: str) -> Hand:
+    if setup == "cluster":
+        return Hand(redis_setups.cluster.node, prefix, QUEUE)
+    return Hand(lambda key: redis_servers.get("redis").client(), prefix, QUEUE)
+
+
+@pytest.fixture
+async def store(setup: str, redis_setups: RedisSetups, prefix: str) -> AsyncIterator[Store]:
+    store = open_store(redis_setups.url(setup), prefix)
+    yield store
+    await store.close()
+
+
+def noting() -> tuple[App, set[str]]:
+    """An app whose handler notes the ids that it runs."""
+    app, run = App(), set[str]()
+
+    @app.handler("job")
+    async def job(ctx: Context, payload: None) -> None:
+        run.add(ctx.job.id)
+
+    return app, run
+
+
+def id_in(partition: int, partitions: int) -> str:
+    while partition_of(found := new_id(), partitions) != partition:
+        pass
+    return found
+
+
+@pytest.mark.parametrize("key", ["meta", "r1", "suspects", "scheduled", "leased", "lease", "jobs", "mut", "seen"])
+async def test_J10_a_damaged_partition_keeps_no_other_from_running(
+    store: Store, hand: Hand, key: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    app, run = noting()
+    producer = await queue(store, partitions=2)
+    waiting = [id_in(0, 2) for _ in range(5)]
+    await producer.enqueue_many(QUEUE, [JobSpec("job", id=each) for each in waiting])
+    replaced(key)(hand)
+    with caplog.at_level(logging.ERROR, "headrace.worker"):
+        async with working(app, store):
+            for _ in range(20):
+                beside = [id_in(1, 2) for _ in range(5)]
+                await producer.enqueue_many(QUEUE, [JobSpec("job", id=each) for each in beside])
+                await eventually(lambda: run >= set(beside))  # noqa: B023 - waited for here
+            await store.hint(PartitionRef(QUEUE, 1, 0))
+            await eventually(lambda: any(hand.key(key) in line.getMessage() for line in caplog.records))
+            (line, *_) = (line for line in caplog.records if hand.key(key) in line.getMessage())
+            assert f"`headrace audit {QUEUE}`" in line.getMessage()
+            assert line.exc_info is None
+            mended = await audit(store, QUEUE, load=1.0, repair=True)
+            assert mended.open == []
+            after = id_in(0, 2)
+            await producer.enqueue(QUEUE, "job", None, id=after)
+            await eventually(lambda: after in run)
+            if key not in ("jobs", "r1", "lease"):  # what was in these keys is gone, and a lease has to end
+                await eventually(lambda: run >= set(waiting))
+
+
+async def test_J10_damaged_hints_keep_no_other_queue_from_running(
+    store: Store, hand: Hand, caplog: pytest.LogCaptureFixture
+) -> None:
+    app, run = noting()
+    await queue(store)
+    producer = await queue(store, name=OTHER)
+    for key in ("hot", "due", "alarm"):
+        replaced(key)(hand)
+    with caplog.at_level(logging.ERROR, "headrace.worker"):
+        async with working(app, store, queues=f"{QUEUE},{OTHER}"):
+            first = await producer.enqueue(QUEUE, "job", None)  # producers go on: the job is stored, and waits
+            for _ in range(20):
+                other = (await producer.enqueue(OTHER, "job", None)).id
+                await eventually(lambda: other in run)  # noqa: B023 - waited for here
+            await eventually(lambda: any(hand.key("hot") in line.getMessage() for line in caplog.records))
+            mended = await audit(store, QUEUE, load=1.0, repair=True)
+            assert mended.open == []
+            await eventually(lambda: first.id in run)
+
+
+async def test_J10_a_producer_is_told_which_key_is_damaged(store: Store, hand: Hand) -> None:
+    await queue(store, partitions=2)
+    replaced("r1")(hand)
+    producer = Producer(store)
+    with pytest.raises(DataDamaged, match=r"is a string and not a list.*headrace audit") as told:
+        await producer.enqueue(QUEUE, "job", None, id=id_in(0, 2))
+    assert (told.value.key, told.value.queue) == (hand.key("r1"), QUEUE)
+    assert not (await producer.enqueue(QUEUE, "job", None, id=id_in(1, 2))).existing
