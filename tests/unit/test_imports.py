@@ -44,6 +44,7 @@ LAYERS = (
         "drift",
         "pacing",
         "known_queue",
+        "remedies",
     ),
     ("inquiry", "waiting", "withdrawal", "pending", "placement", "producer"),
     (

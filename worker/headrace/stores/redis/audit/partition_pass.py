@@ -18,7 +18,7 @@ import msgpack
 from headrace.redis.client import Argument
 from headrace.stores.protocols.auditing import Leftover, LeftoverKind, Pause
 from headrace.stores.redis.access import pack
-from headrace.stores.redis.audit.list_sweep import LARGEST_PAGE, LISTS, PAGE_BYTES, SHORT, SMALLEST_PAGE, ListSweep
+from headrace.stores.redis.audit.list_sweep import LARGEST_PAGE, LISTS, SHORT, ListSweep
 from headrace.stores.redis.topology import STATES
 
 SIZES = (
@@ -149,15 +149,14 @@ class PartitionPass:
         return True
 
     async def _read_index(self, which: str) -> None:
-        cursor, count = b"0", SMALLEST_PAGE
+        cursor, left = b"0", b""
         while True:
-            cursor, seen, read, odd = await self._run("audit_index", which, cursor, count)
+            cursor, left, odd = await self._run("audit_index", which, cursor, LARGEST_PAGE, left)
             for member, id, record, *places in msgpack.unpackb(odd, raw=True):
                 kind = _kind(which, record, places)
                 mend = ("repair", (self._label, which, member, id)) if kind not in LEFT else None
                 self._add(kind, which, member, mend, id if record else b"")
-            count = _next_count(count, seen, read)
-            if cursor == b"0":
+            if cursor == b"0" and not left:
                 return
 
     async def _read_finished(self) -> None:
@@ -276,9 +275,3 @@ def _kind(which: str, record: int, places: list[bytes]) -> LeftoverKind:
     if which == "park":
         return "several indexes" if places else "parked under another type"
     return "several indexes" if len(places) > 2 else "leased without lease"
-
-
-def _next_count(count: int, seen: int, read: int) -> int:
-    """Return how many members to ask for next, so that a page stays small in bytes, too."""
-    wanted = PAGE_BYTES * seen // max(1, read) if seen else LARGEST_PAGE
-    return max(1, min(wanted, LARGEST_PAGE, count * 4))

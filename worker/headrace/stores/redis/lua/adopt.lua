@@ -28,7 +28,7 @@ local meta = redis.call('HMGET', META, 's', 'n', 't', 'asleep')
 local takes = meta[1] == 'A' and meta[2] == ARGV[5]
 local now = server_now(meta[3])
 local batch = cmsgpack.unpack(ARGV[7])
-local adopted, inserted, woke, earliest, parked = {}, 0, 0, -1, 0
+local adopted, inserted, woke, earliest, parked, big = {}, 0, 0, -1, 0, false
 for i = 1, #batch, 6 do
   local key, place, at, kind, record, changes = unpack(batch, i, i + 5)
   local id = string.sub(key, 2)
@@ -38,6 +38,7 @@ for i = 1, #batch, 6 do
   if takes and not known then
     inserted = inserted + 1
     redis.call('HSET', JOBS, id, record)
+    big = big or #record > 1000
     redis.call('HSET', ARRIVED, id, ARGV[6])
     if changes ~= '' then redis.call('HSET', MUT, id, changes) end
     if place == 'ready' then
@@ -57,6 +58,7 @@ for i = 1, #batch, 6 do
     end
   end
 end
+if big then redis.call('HSET', META, 'big', 1) end
 if woke == 1 then hint_ready(now) end
 if earliest >= 0 then hint_due(earliest) end
 if PARKED and parked > 0 then redis.call('ZADD', PARKED, now, LABEL) end

@@ -26,7 +26,7 @@ local TOKEN = WORKER .. ':' .. ARGV[3]
 -- What is seldom needed is defined where it is: some twenty functions that are not called cost as much as ten commands.
 
 local meta = redis.call('HMGET', META, 's', 't', 'done', 'crash', 'hold', 'rate', 'cap', 'tokens', 'at', 'room', 'roomt',
-  'only', 'ft', 'took')
+  'only', 'ft', 'took', 'big')
 if HOT then redis.call('ZREM', HOT, LABEL) end
 if meta[1] ~= 'A' and meta[1] ~= 'D' then
   if DUE then redis.call('ZREM', DUE, LABEL) end
@@ -120,18 +120,28 @@ if #keys > 0 then
   -- A reply of many large jobs would take too long: what is beyond 256 KiB is not read, and goes back to where it was.
   local jobs, size, fit = {}, 0, #keys
   local changed_jobs = not plain and redis.call('EXISTS', MUT) == 1
-  for first = 1, #keys, 16 do
-    local last = math.min(first + 15, #keys)
+  local sized = meta[15] or changed_jobs -- each may be large: what is to be read at once is known before it is
+  for n = 1, sized and #keys or 0 do
+    size = size + redis.call('HSTRLEN', JOBS, ids[n]) + (changed_jobs and redis.call('HSTRLEN', MUT, ids[n]) or 0)
+    if size > 262144 and n > 1 then
+      fit = n - 1
+      break
+    end
+  end
+  for first = 1, fit, 16 do
+    local last = math.min(first + 15, fit)
     local records = redis.call('HMGET', JOBS, unpack(ids, first, last))
     local changes = changed_jobs and redis.call('HMGET', MUT, unpack(ids, first, last))
     for n = first, last do
       local record = records[n - first + 1] or ''
       local facts = changes and changes[n - first + 1] or ''
-      size = size + #record + #facts
-      if size > 262144 and n > 1 and n <= fit then fit = n - 1 end
+      if not sized then
+        size = size + #record
+        if size > 262144 and n > 1 and n <= fit then fit = n - 1 end
+      end
       jobs[n * 3 - 2], jobs[n * 3 - 1], jobs[n * 3] = keys[n], record, facts
     end
-    if fit < #keys then break end
+    if fit < last then break end
   end
   if fit < #keys then
 --@include ready

@@ -20,7 +20,7 @@ local LABEL, NONCE = ARGV[1], ARGV[3]
 --@include incarnation
 --@include tables
 
-local meta = redis.call('HMGET', META, 's', 'n', 't', 'enq', 'succ', 'shut', 'len', 'rdy', 'asleep', 'i')
+local meta = redis.call('HMGET', META, 's', 'n', 't', 'enq', 'succ', 'shut', 'len', 'rdy', 'asleep', 'i', 'big')
 local age = compared(meta[10], ARGV[6])
 if not meta[1] or (meta[1] ~= 'A' and age < 0) then return {'moved', 'absent', ''} end
 if meta[1] ~= 'A' then return {'moved', meta[1], meta[5] or ''} end
@@ -45,12 +45,18 @@ local NOW = string.format('%d', now)
 local ids = {}
 for n = 1, #batch / 3 do ids[n] = string.sub(batch[n * 3 - 2], 2) end
 if #ids == 0 then return {'ok', {}, 0, -1, 0} end
-local live = redis.call('HMGET', JOBS, unpack(ids))
+-- Where records may be large, those that live are not read to see that they do.
+local live = {}
+if meta[11] then
+  for n, id in ipairs(ids) do live[n] = redis.call('HEXISTS', JOBS, id) == 1 end
+else
+  live = redis.call('HMGET', JOBS, unpack(ids))
+end
 local moving = redis.call('EXISTS', MOVING) == 1 and redis.call('HMGET', MOVING, unpack(ids)) or {}
 
 local existing, records, waiting, fresh = {}, {}, {}, {}
 local lanes = {{}, {}, {}}
-local added, delayed, earliest = 0, 0, -1
+local added, delayed, earliest, big = 0, 0, -1, meta[11]
 local at_once = struct.pack('>I8I8', now, now)
 for n, id in ipairs(ids) do
   if live[n] or moving[n] or fresh[id] then
@@ -64,6 +70,7 @@ for n, id in ipairs(ids) do
     end
     records[added * 2 + 1], records[added * 2 + 2] = id, times .. batch[n * 3]
     added = added + 1
+    big = big or #batch[n * 3] > 1000
     if at <= now then
       local lane = lanes[string.byte(key) - 47]
       lane[#lane + 1] = id
@@ -101,6 +108,7 @@ redis.call('PEXPIRE', SEEN, '10000') -- where producers have gone silent nobody 
 redis.call('HSET', META, 't', NOW, 'enq', string.format('%d', (meta[4] or 0) + added),
   'rdy', string.format('%d', (meta[8] or 0) + added - delayed))
 if once then redis.call('HSET', META, once, ARGV[8]) end
+if big and not meta[11] then redis.call('HSET', META, 'big', 1) end
 if woke == 1 or earliest > 0 then
 --@include hints
   if woke == 1 then hint_ready(now) end
