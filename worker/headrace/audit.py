@@ -91,12 +91,14 @@ async def audit(
         if any(left.kind == "key of another kind" for left in each.open):
             spoilt.add(ref.label)
         kind = _misplaced(topology, ref, each.state)
-        if kind and each.proven and await _stays(store, topology, ref, kind):
-            mend = repair and kind == "partition missing"
-            if mend:
+        if kind and each.proven:
+            stays, mend = await _stays(store, topology, ref, kind), repair and kind == "partition missing"
+            if stays and mend:
                 await _settle(store, topology)
-            found.leftovers.append(Place(ref.label, Leftover(kind, "meta", ref.label.encode(), mend)))
-            if mend and each.records:  # now that it has a state, it can be told whether they are all in one place
+            if stays:
+                found.leftovers.append(Place(ref.label, Leftover(kind, "meta", ref.label.encode(), mend)))
+            if each.records and kind == "partition missing" and (mend or not stays):
+                # Now that it has a state, it can be told whether they are all in one place.
                 _note(found, ref, await store.audit_partition(ref, repair=repair, pause=pause), again=True)
     strange = {left.key for left in keys if left.kind == "key of another kind" and not left.repaired}
     if "parked" not in strange:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 
 from headrace.election.fence import Token
-from headrace.errors import Fenced, StoreUnavailable
+from headrace.errors import DataDamaged, Fenced, StoreUnavailable
 from headrace.maintenance.duty import Duty, DutyMetrics
 from headrace.maintenance.signs import Signs
 from headrace.maintenance.turn import NotLeading, Turn
@@ -112,6 +112,8 @@ class Housekeeping:
         what = f"queue {self._queue}: the leader's duty {duty.name}"
         if isinstance(error, StoreUnavailable):
             log.debug("%s is put off: %s", what, error)  # the worker tells of an outage, once
+        elif isinstance(error, DataDamaged):
+            log.error("%s failed and is tried again: %s", what, error)
         elif isinstance(error, Fenced):
             log.warning("%s is put off: %s", what, error)
         else:

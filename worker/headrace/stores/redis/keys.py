@@ -70,7 +70,7 @@ SCRIPT_KEYS: Final[dict[str, tuple[str, ...]]] = {
     "forget_arrived": ("meta", "arrived"),
     "arrivals": ("arrived",),
     "still_aside": ("moving",),
-    "install": ("meta", "r0", "r1", "r2", "suspects", "alone"),
+    "install": ("meta", "r0", "r1", "r2", "suspects", "alone", "scheduled", "retry", "leased"),
     "mark": ("meta",),
     "barrier": ("meta",),
     "close": COUNTED,

@@ -1,19 +1,20 @@
 -- INSTALL and SETTLE: make a partition agree with a topology that is about to be written (install) or was (settle).
 --
--- KEYS  1 meta hash, 2-4 ready lists of lanes 0-2, 5 suspects list, 6 alone list;
---       standalone form also: 7 hot zset, 8 due zset
+-- KEYS  1 meta hash, 2-4 ready lists of lanes 0-2, 5 suspects list, 6 alone list, 7 scheduled zset, 8 retry zset,
+--       9 leased zset; standalone form also: 10 hot zset, 11 due zset
 -- ARGV  1 epoch of the topology, 2 partition count of the version, 3 "install" | "settle", 4 create if absent (0/1),
 --       5 label "version:partition", 6 incarnation of the queue, then the settings as fields and values: hold (claims:
 --       '1' | ''), shut (enqueues: '1' | ''), only (a leader claims: '1' | ''), rate (jobs/s), cap (leased at once),
 --       len (jobs), crash (limit), deadmax (dead letters), hist (events of a job), keep (finished jobs:
 --       number:bytes:ms); '' where there is none
--- Returns {state before: absent | A | D | C | T, claims were held and may go on (0/1)}
+-- Returns {state before: absent | A | D | C | T, claims were held and may go on, or a foreign hand has deleted the meta of a
+--         partition with jobs (0/1)}
 --         absent, or left by an earlier queue of this name: created active if asked.
 --         A: overwritten if its epoch is older (settle: or equal). D: the same, settings only.
 --         C, T, or of a later queue of this name: untouched.
 -- Cost  O(1). Called by whoever promotes or configures, through headrace.lifecycle.
-local META, R0, R1, R2, SUSPECTS, ALONE = unpack(KEYS, 1, 6)
-local HOT, DUE = KEYS[7], KEYS[8]
+local META, R0, R1, R2, SUSPECTS, ALONE, SCHEDULED, RETRY, LEASED = unpack(KEYS, 1, 9)
+local HOT, DUE = KEYS[10], KEYS[11]
 local LABEL = ARGV[5]
 --@include clock
 --@include tables
@@ -30,6 +31,10 @@ if not state or age < 0 then
     redis.call('HSET', META, LARGE, '', 's', 'A', 'e', ARGV[1], 'n', ARGV[2], 'asleep', 1, unpack(ARGV, 7))
     redis.call('HDEL', META, LARGE)
     incarnate(ARGV[6])
+    if redis.call('EXISTS', R0, R1, R2, SUSPECTS, ALONE, SCHEDULED, RETRY, LEASED) > 0 then
+      hint_ready(server_now())
+      return {'absent', 1}
+    end
   end
   return {'absent', 0}
 end
