@@ -271,7 +271,7 @@ async def problems(store: Store) -> Sequence[object]:
 @pytest.mark.parametrize("applied", [False, True], ids=["never sent", "reply lost"])
 @pytest.mark.parametrize("operation", OPERATIONS)
 @pytest.mark.parametrize("setup", SETUPS)
-async def test_J1_J10_a_client_that_dies_at_any_command_leaves_every_job_in_one_place(
+async def test_J1_J10_QB2_a_client_that_dies_at_any_command_leaves_every_job_in_one_place(
     setup: str, prefix: str, redis_setups: RedisSetups, operation: str, applied: bool
 ) -> None:
     cut = 0

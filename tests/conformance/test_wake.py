@@ -204,7 +204,7 @@ async def test_nothing_due_needs_no_alarm(store: Store) -> None:
     assert (await store.tick(QUEUE, "w")).alarm_ms is None
 
 
-async def test_the_queues_earliest_waiting_job_makes_one_worker_set_its_timer(store: Store) -> None:
+async def test_P1_the_queues_earliest_waiting_job_makes_one_worker_set_its_timer(store: Store) -> None:
     await created(store)
     await enqueue(store, new("a", when=-LONG_MS))
     assert await take(store) == QUEUE
