@@ -8,14 +8,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 
 import pytest
 
 from headrace import App, Context, JobSpec, Producer, Snooze
+from headrace.election.backends.redis import RedisLock
+from headrace.election.fence import Accepted, Claim, Token
+from headrace.election.record import Record
+from headrace.election.redis_fence import RedisFence
 from headrace.errors import StoreFull
 from headrace.lifecycle import configure, promote
+from headrace.redis.by_url import open_client
 from headrace.settings import QueueSettings, Retention
 from headrace.stores.base import Failure, Fence, Release, Report, Settled, Store, Success, Unknown
 from tests.conformance.conftest import Advance
@@ -155,6 +161,28 @@ async def test_V19_a_new_leader_is_obeyed_where_only_a_leader_runs_jobs(store: S
         await store.fence(ref(), Fence(2, "second"))
         assert (await worker.claim(1, fence=Fence(1, "first"))).fenced
         assert ids(await worker.claim(1, fence=Fence(2, "second"))) == ["b"]
+
+
+async def test_V19_a_leader_begins_goes_on_and_ends(
+    backend: str, prefix: str, redis_setups: RedisSetups, full: Full
+) -> None:
+    tag = f"{prefix}:{QUEUE}"
+    fence = RedisFence(open_client(redis_setups.url(backend)), tag)
+    lock = RedisLock(open_client(redis_setups.url(backend)), tag)
+    record = Record("a", term=1, duration=15.0, seq=1, acquired=1, epoch=1)
+    try:
+        with full():
+            version = await lock.create(record, 5.0)
+            await lock.cas(version, replace(record, seq=2), 5.0)
+            for _ in range(2):
+                assert await fence.claim(Claim("a", "n1", "redis", 1, 1), 15.0, 5.0) == Accepted(1)
+            assert await fence.beat(Token(1, "n1"), 15.0, 5.0)
+            await fence.release("n1", 5.0)
+            assert await fence.claim(Claim("b", "n2", "redis", 1, 2), 15.0, 5.0) == Accepted(2)
+            assert not await fence.beat(Token(1, "n1"), 15.0, 5.0)
+    finally:
+        await fence.close()
+        await lock.close()
 
 
 @pytest.mark.parametrize("mode", ["shared", "leader_only"])
