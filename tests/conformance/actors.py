@@ -12,7 +12,8 @@ from contextlib import asynccontextmanager
 from typing import Any, cast
 
 from headrace.errors import StoreUnavailable
-from headrace.lifecycle import complete, promote
+from headrace.lifecycle import complete, configure, promote
+from headrace.settings import QueueSettings
 from headrace.stores.base import Store
 from headrace.topology import PartitionRef, Topology
 from tests.conformance.steps import QUEUE
@@ -138,6 +139,10 @@ def promoting(version: int, partitions: int, queue: str = QUEUE) -> Actor:
 def completing(version: int, queue: str = QUEUE, *, after_ms: int = 0) -> Actor:
     """Complete a version; by default without regard for clients that may retry, where a scenario has none."""
     return lambda through: complete(through, queue, version, client_retry_ms=after_ms)
+
+
+def configuring(settings: QueueSettings, queue: str = QUEUE) -> Actor:
+    return lambda through: configure(through, queue, settings)
 
 
 PROMOTION = [

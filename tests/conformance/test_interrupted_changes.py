@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 import pytest
 
 from headrace.errors import NotDrained, UnknownQueue
-from headrace.lifecycle import complete, promote
+from headrace.lifecycle import complete, configure, promote
 from headrace.producer import Producer
+from headrace.settings import QueueSettings
 from headrace.stores.base import Moved, Store
 from headrace.topology import Topology
-from tests.conformance.actors import COMPLETION, PROMOTION, completing, killed_after, promoting
+from tests.conformance.actors import COMPLETION, PROMOTION, completing, configuring, killed_after, promoting
 from tests.conformance.conftest import Complete
 from tests.conformance.steps import LONG_MS, QUEUE, created, enqueue, ref, run_everything, states, stored_topology
 
@@ -86,6 +89,29 @@ async def test_T11_the_same_promotion_again_does_what_an_earlier_one_has_left(st
     assert await states(store, 1, 1) == ["draining"]
     assert await states(store, 2, 4) == ["active"] * 3 + ["absent"]
     assert await store.successor(ref()) == second
+
+
+async def test_T11_an_edit_killed_at_any_step_is_old_or_new_and_finished_by_the_same_again(store: Store) -> None:
+    """A pause, and then its end: each kill is tried on a queue of its own."""
+    held, free = QueueSettings(stop="hold"), QueueSettings()
+    for steps in count():
+        queue = f"queue-{steps}"
+        jobs = []
+        for version, partitions in ((1, 2), (2, 2)):
+            await promote(store, queue, version, partitions)
+            jobs += [(await Producer(store).enqueue(queue, "send")).id for _ in range(4)]
+        for before, after in ((free, held), (held, free)):
+            done = await killed_after(store, steps, configuring(after, queue))
+            stored = await store.read_topology(queue)
+            assert stored is not None
+            assert stored.settings == (after if done is None or "write_topology" in done else before)
+            edited = await configure(store, queue, after)
+            assert edited.settings == after
+            ran = await run_everything(store, edited)
+            assert sorted(ran) == ([] if after is held else sorted(jobs))
+        if done is None:
+            break
+    assert steps == 10
 
 
 @pytest.mark.parametrize("steps", range(len(COMPLETION) + 1))
