@@ -7,7 +7,10 @@ import gc
 from collections.abc import Sequence
 from typing import Any
 
-from headrace import Context
+import pytest
+
+from headrace import Context, StoreUnavailable
+from headrace.errors import StoreRefused
 from headrace.handler import Handler
 from headrace.job import Job
 from headrace.stores.base import Settled, Success
@@ -35,11 +38,21 @@ class Confirming(MemoryStore):
         return []
 
 
+class Losses(NoMetrics):
+    """Notes how many leases were lost, call by call."""
+
+    def __init__(self) -> None:
+        self.lost: list[int] = []
+
+    def leases_lost(self, queue: str, jobs: int) -> None:
+        self.lost.append(jobs)
+
+
 class Scene:
     def __init__(self) -> None:
-        self.store, self.leases = Confirming(), LeaseTable()
+        self.store, self.leases, self.metrics = Confirming(), LeaseTable(), Losses()
         self.settlements = Settlements(
-            self.store, self.leases, Reachability(), NoMetrics(), FailureLog(), Results(Policies(WorkerSettings()))
+            self.store, self.leases, Reachability(), self.metrics, FailureLog(), Results(Policies(WorkerSettings()))
         )
 
     def leased(self, partition: int) -> Execution:
@@ -94,3 +107,22 @@ async def test_results_without_an_answer_are_counted_at_the_end() -> None:
     for execution in executions:
         scene.settlements.succeeded(execution)
     assert await scene.settlements.drain(0.05) == 3
+
+
+@pytest.mark.parametrize(("error", "lost"), [(StoreRefused("loading"), [1]), (StoreUnavailable("no answer"), [])])
+async def test_M20_a_result_that_is_refused_after_a_call_that_was_not_applied_is_a_lost_lease(
+    error: StoreUnavailable, lost: list[int]
+) -> None:
+    """After one that may have been applied it is not: the first try may have ended the job."""
+    scene = Scene()
+    answers: list[StoreUnavailable | None] = [error, None]
+
+    async def ack(ref: PartitionRef, acks: Sequence[Settled], successes: Sequence[Success] = ()) -> list[int]:
+        if (answer := answers.pop(0)) is not None:
+            raise answer
+        return [0]
+
+    scene.store.ack = ack  # type: ignore[method-assign]
+    scene.settlements.succeeded(scene.leased(0))
+    assert await scene.settlements.drain(20) == 0
+    assert scene.metrics.lost == lost

@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from headrace.errors import StoreFull, StoreUnavailable
+from headrace.errors import AccessDenied, StoreFull, StoreRefused, StoreUnavailable
 from headrace.stores.base import Store
 from headrace.worker.outage import Reachability
 from headrace.worker.tally import FLUSH_SECONDS, Reporter, Tally
@@ -93,9 +93,10 @@ async def test_parts_of_milliseconds_add_up() -> None:
     assert 399 <= counted["service_ms"] <= 400
 
 
-async def test_what_was_refused_is_sent_later() -> None:
+@pytest.mark.parametrize("refusal", [StoreFull, StoreRefused, AccessDenied])
+async def test_what_was_refused_is_sent_later(refusal: type[StoreRefused]) -> None:
     scene = Scene()
-    scene.store.error = StoreFull("full")
+    scene.store.error = refusal("not now")
     scene.tally.add("emails", "claimed", 3)
     await scene.reporter.send()
     scene.store.error = None
