@@ -9,7 +9,8 @@ import pytest
 from headrace.errors import InvalidInput
 from headrace.ids import encode_id
 from headrace.lifecycle import promote
-from headrace.stores.base import MAX_ENQUEUE, Accepted, Moved, Store
+from headrace.settings import QueueSettings, Retention
+from headrace.stores.base import MAX_ENQUEUE, Accepted, Failure, Moved, Release, Settled, Store, Success, Unknown
 from tests.conformance.conftest import Advance
 from tests.conformance.steps import (
     LONG_MS,
@@ -128,6 +129,44 @@ async def test_QI1_a_finished_or_dead_id_may_be_enqueued_again(store: Store) -> 
     assert await enqueue(store, "done", "dead") == NOTHING
     assert await sizes(store) == {"ready": 2, "dead": 1}
     assert all(not opened(job).history for job in (await worker.claim()).jobs)
+
+
+async def test_QI1_an_id_is_taken_in_every_state_of_a_live_job_and_free_in_every_end(
+    store: Store, advance: Advance
+) -> None:
+    """The scope of uniqueness is: while it lives, wherever; also where results of it are kept."""
+    await promote(store, QUEUE, 1, 1, settings=QueueSettings(retention=Retention()))
+    worker = Worker(store)
+    await enqueue(store, "leased", "retried", "snoozed", "parked", "lost")
+    claim = await worker.claim()
+    leases = {opened(job).id: job.key for job in claim.jobs}
+
+    def lease(name: str) -> tuple[bytes, bytes]:
+        return leases[name], claim.token
+
+    await store.fail(ref(), [Failure(*lease("retried"), LONG_MS, "boom")])
+    await store.release(ref(), [Release(*lease("snoozed"), LONG_MS, "snoozed")])
+    await store.park(ref(), [Unknown(*lease("parked"), "send")])
+    await store.renew(ref(), [Settled(*lease("lost"))], 1)
+    await advance(3)
+    assert await store.recover(ref()) == 1  # a suspect now
+    await enqueue(store, "ready", new("scheduled", when=-LONG_MS))
+    live = ("leased", "retried", "snoozed", "parked", "lost", "ready", "scheduled")
+    before = await sizes(store)
+    for name in live:
+        assert await enqueue(store, new(name, payload="another")) == Accepted(frozenset({0})), name
+    assert await sizes(store) == before
+
+    await store.ack(ref(), [Settled(*lease("leased"))], [Success("send", 0, b"\x00result")])
+    await store.bury_parked(ref(), "send")
+    await store.withdraw(ref(), [leases["retried"][1:]], running=True)
+    for name in ("leased", "parked", "retried"):  # succeeded with its result kept, dead, cancelled
+        assert await enqueue(store, new(name, payload="another")) == NOTHING, name
+        assert await enqueue(store, name) == Accepted(frozenset({0})), name
+    (kept,) = [job for batch in await store.finished(ref()) for job in batch.jobs]
+    assert (kept.stored_id, kept.result) == (b"leased", b"\x00result")
+    again = {opened(job).id: opened(job).payload for job in (await worker.claim()).jobs}
+    assert again.items() >= dict.fromkeys(("leased", "parked", "retried"), "another").items()
 
 
 async def test_an_absent_partition_refuses_and_knows_no_successor(store: Store) -> None:

@@ -6,6 +6,8 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
 
+from headrace import App, Context, JobSpec, Producer, WorkerSettings
+from headrace import Worker as RealWorker
 from headrace.deletion import delete_queue
 from headrace.lifecycle import complete, configure, promote
 from headrace.migration import move_jobs
@@ -32,6 +34,7 @@ from tests.conformance.steps import (
     settled,
     sizes,
 )
+from tests.services.redis import RedisServer
 from tests.services.redis_setups import RedisSetups
 
 PARTITIONS = 48
@@ -195,3 +198,37 @@ async def test_QE3_P3_partitions_of_one_queue_lie_on_every_master(
         assert sum(holding.values()) == PARTITIONS
     claims = await asyncio.gather(*(Worker(store, f"w{at.partition}").claim(at=at) for at in topology.refs(1)))
     assert sorted(job for claim in claims for job in ids(claim)) == sorted(f"job-{n}" for n in range(PARTITIONS))
+
+
+async def test_QE3_a_hot_queue_gives_every_master_the_work_of_its_partitions(
+    store: Store, backend: str, prefix: str, redis_setups: RedisSetups
+) -> None:
+    """Counted by the masters: a producer and a worker that know nothing of masters make each of them run scripts."""
+    topology = await promote(store, QUEUE, 1, PARTITIONS)
+    app, ran = App(), set[str]()
+
+    @app.handler("send")
+    async def send(ctx: Context, payload: object) -> None:
+        ran.add(ctx.job.id)
+
+    def scripts_run(server: RedisServer) -> int:
+        with server.client() as node:
+            return int(node.info("commandstats").get("cmdstat_evalsha", {"calls": 0})["calls"])
+
+    masters = redis_setups.cluster.masters if backend == "cluster" else []
+    before = [scripts_run(master) for master in masters]
+    placed = await Producer(store).enqueue_many(QUEUE, [JobSpec("send", n) for n in range(960)])
+    worker = RealWorker(app, store, WorkerSettings(queues=(QUEUE,), concurrency=32))
+    running = asyncio.create_task(worker.run())
+    async with asyncio.timeout(60):
+        while len(ran) < len(placed) or any(each.live for each in await store.counts(topology.refs(1))):
+            await asyncio.sleep(0.02)
+    await worker.stop()
+    await running
+    assert {job.partition for job in placed} == set(range(PARTITIONS))
+    keys = Keys(prefix, hinted=False)
+    for master, earlier in zip(masters, before, strict=True):
+        holds = [at for at in topology.refs(1) if redis_setups.cluster.holder(keys.partition(at, "meta")) is master]
+        assert len(holds) >= 4
+        # Of each of its partitions an enqueue, and a claim with or without the acknowledgement, at the least.
+        assert scripts_run(master) - earlier >= 2 * len(holds)

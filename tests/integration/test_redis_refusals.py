@@ -63,7 +63,7 @@ async def works(store: Store, *jobs: str) -> None:
     assert await sizes(store) == {}
 
 
-async def test_a_primary_that_becomes_a_replica(flavour: Flavour, process_guard: Guard) -> None:
+async def test_QF1_a_primary_becomes_a_replica_under_a_blocked_reader(flavour: Flavour, process_guard: Guard) -> None:
     with RedisServer(flavour, guard=process_guard) as other, RedisServer(flavour, guard=process_guard) as server:
         async with prepared(server) as store:
             await store.wait_hint([QUEUE], 1)

@@ -96,6 +96,17 @@ class RedisSetups:
             for client in self.primaries(setup):
                 client.config_set("maxmemory", 0)
 
+    def entries(self, setup: str, prefix: str, without: tuple[str, ...] = ()) -> int:
+        """Return how many elements all keys under a prefix have, but for those whose names end so."""
+        count = {b"hash": "HLEN", b"zset": "ZCARD", b"list": "LLEN", b"stream": "XLEN", b"set": "SCARD"}
+        found = 0
+        for client in self.primaries(setup):
+            for name in client.scan_iter(match=f"{{{prefix}*", count=1000):
+                if not name.decode().endswith(without):
+                    kind = client.type(name)
+                    found += client.execute_command(count[kind], name) if kind in count else 1
+        return found
+
     def close(self) -> None:
         """End what was started here. The single servers are their owner's."""
         self._started.close()

@@ -68,6 +68,13 @@ def test_a_refusal_is_typed_and_says_what_to_look_at(
         ("ERR This instance has cluster support disabled", InvalidInput, "give redis:// instead of redis+cluster://"),
         ("ERR max number of clients reached", StoreUnavailable, "maxclients"),
         ("ERR something else", HeadraceError, "something else"),
+        ("ERR unknown command 'EVALSHA'", UnsupportedServer, "needs Redis 6.2 or newer"),
+        (
+            "ERR Error running script (call to f_ab9d): @user_script:129: ERR syntax error",
+            UnsupportedServer,
+            "needs Redis 6.2 or newer",
+        ),
+        ("ERR wrong number of arguments for 'lpop' command", UnsupportedServer, "needs Redis 6.2 or newer"),
         ("MOVED 3999 127.0.0.1:6381", Redirected, r"redis+cluster://"),
     ],
 )

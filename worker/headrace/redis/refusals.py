@@ -62,6 +62,13 @@ _SIGNS: tuple[tuple[re.Pattern[str], Callable[[str, str], HeadraceError]], ...] 
         ),
     ),
     (
+        # Ours were run on servers that know all of it, so this one does not.
+        re.compile(r"syntax error|wrong number of arguments", re.IGNORECASE),
+        lambda where, _: UnsupportedServer(
+            f"{where} lacks an option of a command that is used; Headrace needs Redis {OLDEST} or newer, or Valkey"
+        ),
+    ),
+    (
         re.compile(r"DB index"),
         lambda where, _: InvalidInput("store URL", f"{where} has no database of that number", "give a lower one, or 0"),
     ),
