@@ -11,6 +11,7 @@ from headrace import Worker as RealWorker
 from headrace.deletion import delete_queue
 from headrace.lifecycle import complete, configure, promote
 from headrace.migration import move_jobs
+from headrace.schedules.mark import ScheduleMark
 from headrace.settings import QueueSettings, Retention
 from headrace.statistics import summarise
 from headrace.stores.base import Fence, Moved, ParkedLimits, Settled, Sought, Store, Success, TrimmedParked, Unknown
@@ -33,6 +34,7 @@ from tests.conformance.steps import (
     releases,
     settled,
     sizes,
+    stored_topology,
 )
 from tests.services.redis import RedisServer
 from tests.services.redis_setups import RedisSetups
@@ -41,11 +43,15 @@ PARTITIONS = 48
 """So many that each of three masters has some of them, whatever the prefix of the test."""
 
 
-def steps_on_a_partition() -> set[str]:
-    """Steps whose first argument is a partition: they go to whatever master has it."""
-    methods = inspect.getmembers(Store, inspect.isfunction)
-    first = {name: [*inspect.signature(method).parameters.values()][1:2] for name, method in methods}
-    return {name for name, given in first.items() if given and given[0].annotation == "PartitionRef"}
+ELSEWHERE = {
+    "close": "the end of the connection",
+    "stored_partitions": "looks through all keys of the servers, which few users may: integration/test_audit.py",
+}
+
+
+def steps() -> set[str]:
+    """Steps on a partition, which go to whatever master has it, and on a queue or the server."""
+    return {name for name, method in inspect.getmembers(Store, inspect.iscoroutinefunction)} - set(ELSEWHERE)
 
 
 def successor_in(store: Store) -> Callable[[PartitionRef], Awaitable[Topology]]:
@@ -129,6 +135,29 @@ async def move(store: Store, source: PartitionRef) -> None:
     assert ids(await Worker(store, "mover").claim(at=ref(0, 2))) == ["waits"]
 
 
+async def life_of_the_queue(store: Store) -> None:
+    """What concerns no single partition: registry, schedules, statistics, naps, and the servers themselves."""
+    await store.check()
+    assert all(server.version for server in await store.facts())
+    assert len(await store.memory()) == len(await store.facts())
+    assert QUEUE in await store.queues()
+    await store.stop_claiming(QUEUE, ["worker"], 1000)
+    assert [entry.worker for entry in await store.workers(QUEUE)] == ["worker"]
+    assert [entry.worker for entry in await store.about_workers(QUEUE, ["worker"])] == ["worker"]
+    fence, mark = Fence(1, "leader"), ScheduleMark(1, "0 3 * * *")
+    assert await store.note_schedule(QUEUE, fence, "nightly", None, mark)
+    assert (await store.read_schedules(QUEUE)).marks == {"nightly": mark}
+    assert await store.forget_schedule(QUEUE, "nightly", mark)
+    assert await store.write_scaling(QUEUE, b"1")
+    cursor = await store.last_wake()
+    assert (await store.wait_wakes(cursor, 0.01)).queues == ()
+    await store.hint(PartitionRef(QUEUE, 7, 7))
+    assert (await store.glance(QUEUE)).ready
+    assert b"7:7" in await store.hinted_labels(QUEUE)
+    assert await store.forget_hints(QUEUE, b"7:7", (await stored_topology(store)).epoch)
+    assert b"7:7" not in await store.hinted_labels(QUEUE)
+
+
 async def test_QE1_QE5_every_step_works_in_every_partition(store: Store, advance: Advance) -> None:
     gate = Gate(store)
     through = gate.store
@@ -150,6 +179,7 @@ async def test_QE1_QE5_every_step_works_in_every_partition(store: Store, advance
     assert await summarise(through, QUEUE) is not None
     assert await through.count_work(QUEUE, {"claimed": 1})
     await through.tick(QUEUE, "worker")
+    await life_of_the_queue(through)
     await through.leave(QUEUE, "worker")
 
     await configure(through, QUEUE, QueueSettings(timeout_ms=1000, retention=Retention()))
@@ -176,7 +206,8 @@ async def test_QE1_QE5_every_step_works_in_every_partition(store: Store, advance
     assert await through.discard(unpromoted)
     await delete_queue(through, QUEUE)
 
-    missing = steps_on_a_partition() - LOOKS - {step.partition(" ")[0] for step in gate.steps}
+    done = {step.partition(" ")[0] for step in gate.steps}
+    missing = steps() - LOOKS - done
     assert not missing, "add what is new to this walk"
 
 

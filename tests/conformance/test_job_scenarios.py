@@ -87,11 +87,13 @@ async def test_QK3_jobs_come_in_order_and_the_last_ones_too(store: Store, draine
     """Also of a version that drains: nearly first in, first out, in whatever portions they are asked for."""
     topology = await created(store)
     producer = Producer(store)
-    placed = await producer.enqueue_many(QUEUE, [JobSpec("send", n) for n in range(1203)])
+    portions = (1, 5, 256, 7, 256, 256, 256)
+    # One more, so that the last claim finds a single job.
+    placed = await producer.enqueue_many(QUEUE, [JobSpec("send", n) for n in range(sum(portions) + 1)])
     if drained:
         topology = await promote(store, QUEUE, 2, 2)
     worker, came = Worker(store), list[str]()
-    for portion in (1, 5, 256, 7, 256, 256, 256, 256):
+    for portion in (*portions, 256):
         claim = await worker.claim(portion)
         came += ids(claim)
         assert await store.ack(ref(), settled(claim)) == []

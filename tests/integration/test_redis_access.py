@@ -193,12 +193,17 @@ async def test_a_certificate_for_another_host_is_refused(tmp_path: Path, process
 
 
 @tls_is_there
-async def test_a_server_that_asks_for_a_certificate_of_ours(tmp_path: Path, process_guard: Guard) -> None:
+@pytest.mark.parametrize("form", ["server", "cluster", "sentinel"])
+async def test_servers_that_ask_for_a_certificate_of_ours(tmp_path: Path, process_guard: Guard, form: str) -> None:
     tls = Tls.made(tmp_path, "127.0.0.1", asks_clients=True)
     assert tls.client is not None
-    with RedisServer("redis", tls=tls, guard=process_guard) as server:
-        base = f"rediss://127.0.0.1:{server.port}?ssl_ca_certs={tls.authority}"
-        refusal = await told(base)
+    kinds = {"server": RedisServer, "cluster": RedisClusterServers, "sentinel": SentinelServers}
+    servers = kinds[form]("redis", tls=tls, guard=process_guard)
+    try:
+        servers.start()
+        refusal = await told(servers.url)
         assert "asks for a certificate of ours" in refusal
         assert "add ssl_certfile=FILE and ssl_keyfile=FILE" in refusal
-        await works(f"{base}&ssl_certfile={tls.client[0]}&ssl_keyfile={tls.client[1]}")
+        await works(f"{servers.url}&ssl_certfile={tls.client[0]}&ssl_keyfile={tls.client[1]}")
+    finally:
+        servers.close()

@@ -101,6 +101,40 @@ async def test_scripts_that_the_server_forgot_are_sent_again_and_run_once(
             assert await sizes(store) == {"ready": 100}
 
 
+async def test_of_calls_that_travel_together_only_those_are_sent_again_whose_script_was_forgotten(
+    flavour: Flavour, process_guard: Guard
+) -> None:
+    """Counted by a script that is not idempotent: the others were run, and their replies stand."""
+    with RedisServer(flavour, guard=process_guard) as server:
+        async with opened_store(server.url) as store, connected(server.url) as client:
+            await created(store)
+            for _ in range(5):
+                await client.script_flush()
+                await store.count_work(QUEUE, {"claimed": 1})  # known to the server from here on
+                counting = [store.count_work(QUEUE, {"claimed": 1}) for _ in range(3)]
+                answers = await asyncio.gather(*counting, store.recover(ref()), enqueue(store, "a"))
+                assert answers[:4] == [True, True, True, 0]
+            stored = await store.read_stats(QUEUE)
+            assert stored is not None
+            assert stored.counters["claimed"] == 5 * 4
+            assert await sizes(store) == {"ready": 1}
+
+
+async def test_scripts_are_known_again_after_a_restart(flavour: Flavour, process_guard: Guard) -> None:
+    with RedisServer(flavour, persist=True, guard=process_guard) as server:
+        async with opened_store(server.url) as store:
+            await created(store)
+            await enqueue(store, "before")
+            server.kill()
+            server.start()
+            assert (await answered(store)) is not None
+            with server.client() as client:
+                assert client.info("memory")["number_of_cached_scripts"] == 0
+            assert ids(await Worker(store).claim()) == ["before"]
+            await enqueue(store, "after")
+            assert await sizes(store) == {"leased": 1, "ready": 1}
+
+
 async def test_V19_a_full_server_refuses_new_jobs_and_lets_the_others_end(
     flavour: Flavour, process_guard: Guard
 ) -> None:

@@ -5,6 +5,10 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -22,6 +26,7 @@ from headrace import (
 )
 from headrace.lifecycle import promote
 from headrace.stores.memory import MemoryStore
+from headrace.topology import PartitionRef
 
 
 def test_M15_results_are_waited_for_without_an_event_loop() -> None:
@@ -71,6 +76,37 @@ def test_M15_changes_are_watched_without_an_event_loop_and_jobs_cancelled() -> N
         next(unfinished)
     with pytest.raises(HeadraceError, match="closed"):
         next(unfinished)
+
+
+def test_M17_calls_of_many_threads_in_one_moment_travel_together_and_each_gets_its_own_answer() -> None:
+    store = Noting()
+    asyncio.run(promote(store, "sums", 1, 1))
+    with SyncProducer(store) as producer:
+        producer.enqueue("sums", "add", id="first")
+        store.steps.clear()
+        held = threading.Event()
+        producer._loop.call_soon_threadsafe(held.wait)  # until all have called
+        with ThreadPoolExecutor(32) as threads:
+            calls = [threads.submit(producer.enqueue, "sums", "add", n, id=f"job-{n % 24}") for n in range(32)]
+            while threads._work_queue.qsize() or len(producer._loop._ready) < 32:  # type: ignore[attr-defined]
+                time.sleep(0.001)
+            held.set()
+            placed = [call.result(60) for call in calls]
+    assert [job.id for job in placed] == [f"job-{n % 24}" for n in range(32)]
+    assert sum(job.existing for job in placed) == 8
+    assert store.steps == [32]
+
+
+class Noting(MemoryStore):
+    """Notes how many jobs each enqueue step carries."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps: list[int] = []
+
+    async def enqueue(self, ref: PartitionRef, partitions: int, nonce: bytes, jobs: Any, *more: Any) -> Any:
+        self.steps.append(len(jobs))
+        return await super().enqueue(ref, partitions, nonce, jobs, *more)
 
 
 _FORKS = """

@@ -161,6 +161,7 @@ class RedisClient:
         sent = False
         try:
             connection = await pool.get_connection()  # type: ignore[no-untyped-call]
+            self._spoke = True  # as it was made: the library has introduced itself
             await connection.send_command(*command)
             sent = True
             if (task := asyncio.current_task()) is not None and task.cancelling():
