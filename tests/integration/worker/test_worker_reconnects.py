@@ -40,14 +40,17 @@ class Door:
         for writer in self._there:
             writer.close()
 
+    def _cut_off(self) -> bool:
+        return self.shut
+
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.came.append(time.monotonic())
-        if self.shut:
+        if self._cut_off():
             writer.close()
             return
         there, back = await asyncio.open_connection("127.0.0.1", self._port)
         self._there |= {writer, back}
-        if self.shut:  # meanwhile
+        if self._cut_off():  # meanwhile
             self.close()
         try:
             await asyncio.gather(_copy(reader, back), _copy(there, writer))
