@@ -83,12 +83,12 @@ async def test_QK6_a_loss_is_told_without_the_registry(caplog: pytest.LogCapture
     assert "took 1 job(s) back from worker w-1: its leases ended 0.2 s ago; the registry" in caplog.text
 
 
-def test_QK6_a_worker_that_lives_is_told_apart() -> None:
+def test_QK6_a_worker_that_may_live_is_told_apart() -> None:
     entry = WorkerEntry("w-1", 1_500, Beat("host-1", 17))
     assert place_of(entry) == " (host host-1, process 17)"
     assert likely_cause(entry, 3_000) == (
-        "its leases ended 3.0 s ago and it lives (heard of 1.5 s ago): a handler hung past its time-out, or its "
-        "renewals did not arrive"
+        "its leases ended 3.0 s ago, it was last heard of 1.5 s ago: if it lives, a handler hung past its time-out, or "
+        "its renewals did not arrive; if not, it was killed or has crashed since"
     )
     assert "was killed" in likely_cause(entry._replace(gone=True), 3_000)
     assert place_of(WorkerEntry("w-1", 0, Beat())) == place_of(None) == ""

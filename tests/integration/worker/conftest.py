@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -47,7 +48,7 @@ def server(redis_servers: RedisServers) -> RedisServer:
 def start(server: RedisServer, prefix: str, tmp_path: Path, process_guard: Guard) -> Iterator[Start]:
     """Start a worker process by name; options are environment variables without HEADRACE_.
 
-    ``clock_ahead``: its clock is so many seconds ahead of everybody else's.
+    ``clock_ahead``: its clock is so many seconds ahead of everybody else's. ``place``: what a Pod says of itself.
     """
     started: list[Component] = []
 
@@ -57,6 +58,7 @@ def start(server: RedisServer, prefix: str, tmp_path: Path, process_guard: Guard
         url: str = server.url,
         application: str = "tests.integration.worker.process_app:app",
         clock_ahead: int = 0,
+        place: Mapping[str, str] = MappingProxyType({}),
         **options: Any,
     ) -> Component:
         variables = {"REDIS_URL": url, "PREFIX": prefix, "QUEUES": QUEUE, "WORKER_ID": name, "LEASE_MS": 500, **options}
@@ -71,6 +73,7 @@ def start(server: RedisServer, prefix: str, tmp_path: Path, process_guard: Guard
                 "TEST_CLOCK_AHEAD": str(clock_ahead),
                 "TEST_FOLDER": str(tmp_path),
                 "TEST_WORKER": name,
+                **place,
                 **{f"HEADRACE_{key}": str(value) for key, value in variables.items()},
             },
         )

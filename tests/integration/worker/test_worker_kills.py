@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import re
 import signal
+import subprocess
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -156,3 +159,29 @@ async def test_QA14_no_lock_of_a_killed_worker_holds_up_the_others(store: Store,
     start("last", "-c", "4")
     await eventually(lambda: empty(store))
     assert {entry[2] for entry in notes(tmp_path) if entry[:2] == ["last", "ended"]} == set(jobs)
+
+
+async def test_QK6_what_a_killed_worker_held_is_told_with_who_it_was_where_it_ran_and_since_when(
+    store: Store, start: Start, tmp_path: Path, server: RedisServer, prefix: str
+) -> None:
+    """By the worker that takes it back, and to whoever looks at the job."""
+    producer = await queue(store)
+    (job,) = await put(producer, "wait", [None])
+    place = {"POD_NAME": "emails-abc", "NODE_NAME": "node-1"}
+    first = start("first", place=place)
+    await eventually(lambda: notes(tmp_path))
+    entry = (await eventually(lambda: store.workers(QUEUE)))[0]
+    first.signal(signal.SIGKILL)
+    second = start("second")
+    await eventually(lambda: "back from worker" in second.log.read_text())
+    (line,) = [line for line in second.log.read_text().splitlines() if "back from worker" in line]
+    where = f"Pod emails-abc, node node-1, process {entry.beat.pid}"
+    assert f"queue emails: took 1 job(s) back from worker {entry.worker} ({where}): its leases ended " in line
+    assert re.search(r"it was last heard of \d+\.\d s ago: if it lives, a handler hung .* it was killed", line)
+    assert "kubectl describe pod emails-abc" in line
+    command = [sys.executable, "-m", "headrace", "job", "describe", QUEUE, job]
+    options = ["--redis-url", server.url, "--prefix", prefix]
+    shown = await asyncio.to_thread(subprocess.check_output, command + options, text=True)
+    assert f"lease expired on {entry.worker} ({where}) its worker was killed, crashed" in shown
+    (tmp_path / "go-second").touch()
+    await eventually(lambda: empty(store))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from contextlib import aclosing
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -31,10 +32,11 @@ from headrace.errors import ResultNotKept
 from headrace.finished import Finished, finished_jobs
 from headrace.ids import decode_id
 from headrace.inquiry import Inquiry, JobDescription
+from headrace.job import HistoryEntry
 from headrace.live_jobs import LiveJob, live_jobs
 from headrace.producer import Enqueued, Producer
 from headrace.stores import Store
-from headrace.stores.base import LiveState
+from headrace.stores.base import Beat, LiveState
 
 app = noun("Enqueue jobs, see what became of them, end them.")
 
@@ -233,10 +235,14 @@ def describe(
 ) -> None:
     """Show where a job is, its attempts and its history; of one that has ended, what is kept of it."""
 
-    async def act(store: Store) -> tuple[int, JobDescription]:
-        return await server_now(store, queue), await Inquiry(store, queue).describe(id)
+    async def act(store: Store) -> tuple[int, JobDescription, dict[str, Beat]]:
+        found = await Inquiry(store, queue).describe(id)
+        history = found.job.history if found.job else ()
+        workers = {entry.worker for entry in history if entry.status == "lease expired"}
+        lost = {each.worker: each.beat for each in await store.about_workers(queue, sorted(workers))}
+        return await server_now(store, queue), found, lost
 
-    now, (status, job) = with_store(chosen(redis_url, redis_url_file, prefix), act)
+    now, (status, job), lost = with_store(chosen(redis_url, redis_url_file, prefix), act)
     if status.state == "unknown":
         fail(
             f"queue {queue!r}: job {id} is unknown: it never was there, or nothing is kept of it any more; finished "
@@ -268,7 +274,9 @@ def describe(
             "headers": job.headers,
             "retry": None if job.retry is None else job.retry.model_dump(),
             "progress": None if job.progress is None else job.progress._asdict() | {"at": _iso(job.progress.at)},
-            "history": [entry._asdict() | {"at": _iso(entry.at)} for entry in job.history],
+            "history": [
+                entry._asdict() | {"at": _iso(entry.at), "place": _place(entry, lost)} for entry in job.history
+            ],
         }
     rows: list[tuple[object, ...]] = [
         (name.upper(), _line(value))
@@ -282,8 +290,15 @@ def describe(
         rows.append(("PROGRESS", " ".join(filter(None, (f"{value:g}", _line(note), f"({age(now - at)} ago)")))))
     for entry in job.history if job else ():
         error = entry.error.partition("\n")[0][:60]
-        rows.append((f"{age(now - entry.at)} ago", " ".join(filter(None, (entry.status, f"on {entry.worker}", error)))))
+        where = f"({place})" if (place := _place(entry, lost)) else ""
+        told = filter(None, (entry.status, f"on {entry.worker}", where, error))
+        rows.append((f"{age(now - entry.at)} ago", " ".join(told)))
     show(output, data, ("FIELD", "VALUE"), rows)
+
+
+def _place(entry: HistoryEntry, lost: Mapping[str, Beat]) -> str:
+    """Return where a worker ran that has lost the job, as long as the registry knows: for an hour."""
+    return lost[entry.worker].place if entry.status == "lease expired" and entry.worker in lost else ""
 
 
 def _line(value: object) -> str:

@@ -24,7 +24,7 @@ log = logging.getLogger("headrace.worker")
 
 CLOSE_SECONDS = 0.5
 LIVES_MS = 15_000
-"""A worker that was heard of within this time, three beats, lives."""
+"""A worker that was heard of within this time, three beats, counts as living."""
 
 
 class LostJobs:
@@ -117,13 +117,7 @@ class LostJobs:
 
 def place_of(entry: WorkerEntry | None) -> str:
     """Return where a worker ran, in brackets, as far as it has said."""
-    if entry is None:
-        return ""
-    beat = entry.beat
-    where = [f"Pod {beat.pod}"] if beat.pod else [f"host {beat.host}"] if beat.host else []
-    where += [f"node {beat.node}"] if beat.node else []
-    where += [f"process {beat.pid}"] if beat.pid else []
-    return f" ({', '.join(where)})" if where else ""
+    return f" ({entry.beat.place})" if entry is not None and entry.beat.place else ""
 
 
 def likely_cause(entry: WorkerEntry | None, ended_ms: int) -> str:
@@ -132,9 +126,12 @@ def likely_cause(entry: WorkerEntry | None, ended_ms: int) -> str:
     if entry is None:
         return f"{ended}; the registry does not know it"
     heard = f"heard of {entry.heard_ms / 1000:.1f} s ago"
-    if entry.heard_ms < LIVES_MS and not entry.gone:
-        return f"{ended} and it lives ({heard}): a handler hung past its time-out, or its renewals did not arrive"
     advice = f"; see `kubectl describe pod {entry.beat.pod}`" if entry.beat.pod else ""
+    if entry.heard_ms < LIVES_MS and not entry.gone:
+        return (
+            f"{ended}, it was last {heard}: if it lives, a handler hung past its time-out, or its renewals did not "
+            f"arrive; if not, it was killed or has crashed since{advice}"
+        )
     return (
         f"{ended}, it was last {heard}: it was killed (for memory, or by a signal), crashed, froze, or was cut off "
         f"from Redis{advice}"

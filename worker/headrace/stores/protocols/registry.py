@@ -22,6 +22,14 @@ class Beat(NamedTuple):
     in_flight: int = 0
     candidate: bool = False
 
+    @property
+    def place(self) -> str:
+        """Where it runs, for people, as far as it has said: "Pod a, node b, process 7"."""
+        where = [f"Pod {self.pod}"] if self.pod else [f"host {self.host}"] if self.host else []
+        where += [f"node {self.node}"] if self.node else []
+        where += [f"process {self.pid}"] if self.pid else []
+        return ", ".join(where)
+
 
 class WorkerEntry(NamedTuple):
     """A worker in the registry. ``heard_ms``: since it was last heard of.
