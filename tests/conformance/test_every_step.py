@@ -151,6 +151,7 @@ async def life_of_the_queue(store: Store) -> None:
     assert await store.write_scaling(QUEUE, b"1")
     cursor = await store.last_wake()
     assert (await store.wait_wakes(cursor, 0.01)).queues == ()
+    assert await store.audit_keys(QUEUE, repair=False, pause=no_pause) == []
     await store.hint(PartitionRef(QUEUE, 7, 7))
     assert (await store.glance(QUEUE)).ready
     assert b"7:7" in await store.hinted_labels(QUEUE)

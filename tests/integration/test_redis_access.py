@@ -13,6 +13,7 @@ import pytest
 from headrace.errors import AccessDenied, HeadraceError, InvalidInput, StoreUnavailable
 from headrace.lifecycle import promote
 from headrace.producer import Producer
+from headrace.redis.permissions import rule
 from headrace.stores import Store, open_store
 from tests.cluster.certificates import Authority
 from tests.cluster.guard import Guard
@@ -27,8 +28,8 @@ STRANGE = "p@ss:w/o?r#d%&+ö [1]"
 
 
 @asynccontextmanager
-async def opened(url: str) -> AsyncIterator[Store]:
-    store = open_store(url)
+async def opened(url: str, prefix: str = "headrace") -> AsyncIterator[Store]:
+    store = open_store(url, prefix)
     try:
         yield store
     finally:
@@ -207,3 +208,23 @@ async def test_servers_that_ask_for_a_certificate_of_ours(tmp_path: Path, proces
         await works(f"{servers.url}&ssl_certfile={tls.client[0]}&ssl_keyfile={tls.client[1]}")
     finally:
         servers.close()
+
+
+async def test_a_user_with_the_printed_rule_works_under_its_prefix_and_reaches_no_other(process_guard: Guard) -> None:
+    """Also a prefix that begins like it, and one with signs that mean something in a pattern."""
+    with RedisServer(guard=process_guard) as server, server.client() as client:
+        for prefix, others in (("jobs", ("jobs-of-others", "job", "jobsx")), ("a*b[1]", ("axb1", "aXXb[1]", "a*b1"))):
+            client.execute_command("ACL", "SETUSER", "app", "reset", "on", ">secret", *rule(prefix))
+            url = server.url_of(Login("app", "secret"))
+            store = open_store(url, prefix)
+            topology = await promote(store, QUEUE, 1, 2)
+            placed = await Producer(store).enqueue(QUEUE, "send")
+            assert await store.wait_hint([QUEUE], 5) is not None
+            await store.write_marker("data")
+            assert await run_everything(store, topology) == [placed.id]
+            await store.close()
+            for other in others:
+                async with opened(url, other) as stranger:
+                    for call in (stranger.read_topology(QUEUE), stranger.queues(), stranger.write_marker("data")):
+                        with pytest.raises(AccessDenied):
+                            await call

@@ -115,5 +115,7 @@ class RedisSetups:
 def _permit(*servers: RedisServer) -> None:
     for server in servers:
         with server.client() as client:
-            words = ("on", f">{APPLICATION.password}", *rule(PREFIXES))
+            # As for one prefix, but whatever follows of it.
+            rules = [word.replace("PREFIX", f"{PREFIXES}*") for word in rule("PREFIX")]
+            words = ("on", f">{APPLICATION.password}", *rules)
             client.execute_command("ACL", "SETUSER", APPLICATION.user, "reset", *words)

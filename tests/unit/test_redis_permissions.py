@@ -51,5 +51,6 @@ def test_the_rule_is_printed_for_the_prefix(capsys: pytest.CaptureFixture[str]) 
         return capsys.readouterr().out
 
     assert printed() == f"ACL SETUSER worker on >PASSWORD {' '.join(rule('headrace'))}\n"
-    assert "~{orders* &{orders* " in printed("--prefix", "orders")
+    assert "~{orders}:* ~{orders:* &{orders:* " in printed("--prefix", "orders")
+    assert r" ~{a\*b\[1\]:* " in printed("--prefix", "a*b[1]")
     assert json.loads(printed("-o", "json")) == {"user": "worker", "rules": rule("headrace")}

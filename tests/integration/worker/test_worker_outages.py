@@ -152,3 +152,38 @@ async def test_QF3_slots_that_are_taken_for_long_are_no_reason_for_a_restart(
         assert status == 200, facts
         may_end.set()
         await eventually(lambda: running.told.outcomes == {"succeeded": 2})
+
+
+async def test_QF4_jobs_that_end_during_an_outage_longer_than_their_leases_are_told_and_run_once(
+    own_server: RedisServer, prefix: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody has taken them meanwhile, so what their runs have done counts: successes, failures, hand-backs."""
+    app, runs, may_end = App(), Counter[str](), asyncio.Event()
+
+    @app.handler("well")
+    async def well(ctx: Context, payload: Any) -> None:
+        runs[ctx.job.id] += 1
+        await may_end.wait()
+
+    @app.handler("fails", retry=RetryPolicy(max_retries=0))
+    async def fails(ctx: Context, payload: Any) -> None:
+        runs[ctx.job.id] += 1
+        await may_end.wait()
+        raise ValueError("no luck")
+
+    store = open_store(own_server.url, prefix)
+    producer = await queue(store, partitions=2)
+    jobs = [*await put(producer, "well", range(12)), *await put(producer, "fails", range(4))]
+    async with working(app, store, concurrency=20, lease_ms=1000) as running:
+        await eventually(lambda: len(runs) == 16)
+        own_server.kill()
+        gone_at = time.monotonic()
+        await eventually(lambda: "does not answer" in caplog.text)
+        may_end.set()
+        await eventually(lambda: time.monotonic() > gone_at + 4)  # four leases
+        own_server.start()
+        await eventually(lambda: running.told.outcomes == {"succeeded": 12, "dead": 4})
+        assert running.told.lost == 0
+        assert await sizes(store) == {"dead": 4}
+    assert runs == Counter(jobs)
+    await store.close()

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable
 from importlib.resources import files
 
+from headrace.redis.patterns import literal
+
 CLIENT_COMMANDS = frozenset(
     {
         *("select", "ping", "info", "script|load", "evalsha", "publish", "subscribe", "unsubscribe", "wait", "hget"),
@@ -39,5 +41,6 @@ def rule(prefix: str) -> list[str]:
 
     User, ``on`` and password are the caller's to add.
     """
-    allowed = [f"+{name}" for name in commands()]
-    return ["resetkeys", "resetchannels", "-@all", f"~{{{prefix}*", f"&{{{prefix}*", *allowed]
+    own = literal(prefix)
+    keys = [f"~{{{own}}}:*", f"~{{{own}:*"]  # of all queues, and of each; another prefix may begin like this one
+    return ["resetkeys", "resetchannels", "-@all", *keys, f"&{{{own}:*", *[f"+{name}" for name in commands()]]

@@ -7,9 +7,9 @@ belongs to one partition. In the Cluster form every script stays within one part
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
+from headrace.redis.patterns import literal
 from headrace.topology import PartitionRef
 
 PARTITION_KEYS: Final = (
@@ -209,7 +209,7 @@ class Keys:
 
     def patterns(self, queue: str) -> tuple[bytes, bytes]:
         """Return glob patterns that match the keys of a queue, and those of its partitions."""
-        prefix = re.sub(r"([\\*?\[\]^-])", r"\\\1", self._prefix)
+        prefix = literal(self._prefix)
         return f"{{{prefix}:{queue}}}:*".encode(), f"{{{prefix}:{queue}:*".encode()
 
     def whose(self, queue: str, key: bytes) -> PartitionRef | bool:
