@@ -14,7 +14,7 @@ from headrace.lifecycle import complete, configure, finish_promote, promote, rea
 from headrace.producer import Producer
 from headrace.settings import QueueSettings
 from headrace.stores.base import Store
-from headrace.topology import Topology
+from headrace.topology import Topology, VersionState
 from headrace.worker.recall import Recall
 from tests.conformance.conftest import Complete
 from tests.conformance.steps import QUEUE, created, fresh_nonce, new, ref, run_everything, states, stored_topology
@@ -230,3 +230,32 @@ async def test_V13_who_is_late_takes_no_newer_settings_for_forgotten_ones(store:
     edited = await configure(store, QUEUE, HELD)
     assert await surpass(store, first) == first
     assert await store.read_topology(QUEUE) == edited
+
+
+@pytest.mark.parametrize("kept", ["draining", "removing"])
+async def test_V13_a_completion_that_was_forgotten_is_done_again(
+    store: Store, completed: Complete, kept: VersionState
+) -> None:
+    """The topology lists a version of which only tombstones are left."""
+    await created(store, 2)
+    stale = Producer(store)
+    await stale.enqueue(QUEUE, "send", id="ran")
+    second = await promote(store, QUEUE, 2, 3)
+    assert await run_everything(store, second) == ["ran"]
+    await completed(1)
+    forgotten = second if kept == "draining" else second.removing(1)
+    await forget(store, forgotten)
+    placed = [
+        await producer.enqueue(QUEUE, "send", id=f"job-{n}") for n, producer in enumerate((stale, Producer(store)))
+    ]
+    assert [job.version for job in placed] == [2, 2]
+    assert await Recall(store).look(forgotten) == forgotten
+    third = await promote(store, QUEUE, 3, 1)
+    assert set(third.versions) == {1, 2, 3}
+    again = await stale.enqueue(QUEUE, "send", id="job-1")
+    assert (again.version, again.existing) == (2, True)
+    assert sorted(await run_everything(store, third)) == ["job-0", "job-1"]
+    for version in (1, 2):
+        await completed(version)
+    assert set((await stored_topology(store)).versions) == {3}
+    assert await states(store, 1, 2) + await states(store, 2, 3) == ["tombstone"] * 5

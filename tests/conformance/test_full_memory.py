@@ -21,6 +21,7 @@ from headrace.election.record import Record
 from headrace.election.redis_fence import RedisFence
 from headrace.errors import StoreFull
 from headrace.lifecycle import configure, promote
+from headrace.migration import move_jobs
 from headrace.redis.by_url import open_client
 from headrace.settings import QueueSettings, Retention
 from headrace.stores.base import Failure, Fence, Release, Report, Settled, Store, Success, Unknown
@@ -35,8 +36,10 @@ from tests.conformance.steps import (
     key,
     new,
     ref,
+    run_everything,
     settled,
     sizes,
+    stored_topology,
 )
 from tests.integration.worker.support import eventually, working
 from tests.services.redis_setups import SETUPS, RedisSetups
@@ -161,6 +164,31 @@ async def test_V19_a_new_leader_is_obeyed_where_only_a_leader_runs_jobs(store: S
         await store.fence(ref(), Fence(2, "second"))
         assert (await worker.claim(1, fence=Fence(1, "first"))).fenced
         assert ids(await worker.claim(1, fence=Fence(2, "second"))) == ["b"]
+
+
+async def test_V19_jobs_that_cannot_move_run_where_they_are(store: Store, full: Full) -> None:
+    await created(store)
+    await enqueue(store, "a", "b", "c")
+    await promote(store, QUEUE, 2, 1)
+    fence = Fence(1, "leader")
+    await store.fence(ref(0, 2), fence)
+    with full():
+        assert await move_jobs(store, ref(), fence) == 0
+        claim = await Worker(store).claim(1)
+        assert ids(claim) == ["a"]
+        assert await store.ack(ref(), settled(claim)) == []
+        assert await sizes(store) == {"ready": 2}
+    (aside,) = await store.set_aside(ref(), fence, 2, 1)
+    with full():
+        with pytest.raises(StoreFull):
+            await move_jobs(store, ref(), fence)
+        assert await sizes(store) == {"ready": 1, "moving": 1}
+    assert await store.adopt(ref(0, 2), 1, fence, ref(), [aside]) == [True]
+    with full():  # what was adopted is let go
+        assert await move_jobs(store, ref(), fence) == 1
+        assert (await sizes(store), await sizes(store, ref(0, 2))) == ({"ready": 1}, {"ready": 1})
+    assert await move_jobs(store, ref(), fence) == 1
+    assert await run_everything(store, await stored_topology(store)) == ["b", "c"]
 
 
 async def test_V19_a_leader_begins_goes_on_and_ends(

@@ -1,4 +1,5 @@
--- SET_ASIDE: waiting jobs of a draining partition are taken out of their indexes, to move to another version.
+-- SET_ASIDE: waiting jobs of a draining partition are taken out of their indexes, to move to another version. At maxmemory
+-- none is that is not aside already: most likely it could not be adopted, and here it can still be claimed.
 --
 -- KEYS  1 meta hash, 2-4 ready lists of lanes 0-2, 5 scheduled zset, 6 retry zset, 7 jobs hash, 8 mut hash, 9 park zset,
 --       10 moving hash, 11 suspects list, 12 alone list; standalone form also: 13 parked zset of the queue
@@ -15,6 +16,9 @@ local PARKED, LABEL = KEYS[13], ARGV[6]
 --@include fence
 --@include waiting_jobs
 
+-- The first write is an addition, which is refused at maxmemory.
+local room = type(redis.pcall('HSET', MOVING, '', '')) == 'number'
+if room then redis.call('HDEL', MOVING, '') end
 local newer = newer_leader(ARGV[1], ARGV[2], ARGV[3])
 if newer then return {'fenced', newer} end
 if redis.call('HGET', META, 's') ~= 'D' then return {'ok', '', 1} end
@@ -38,7 +42,7 @@ local function move(id, place, at, kind, lane)
   redis.call('HSET', MOVING, id, cmsgpack.pack(facts))
   add(id, facts)
 end
-take_waiting(full, move)
+if room then take_waiting(full, move) end
 local left = redis.call('EXISTS', PARK)
 if PARKED and left == 0 then redis.call('ZREM', PARKED, LABEL) end
 return {'ok', number > 0 and cmsgpack.pack(jobs) or '', left}
