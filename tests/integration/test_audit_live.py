@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
+from collections import deque
 from contextlib import suppress
 
 import pytest
 import redis
 
 from headrace.audit import QueueAudit, audit
-from headrace.errors import NotDrained
+from headrace.errors import JobMoving, JobUnlisted, NotDrained
 from headrace.job_spec import JobSpec
-from headrace.lifecycle import complete, promote
+from headrace.lifecycle import complete, configure, promote
 from headrace.migration import move_jobs, tidy_arrivals
 from headrace.producer import Producer
-from headrace.stores.base import Claim, Failure, Fence, Release, Settled, Store, Unknown
+from headrace.purging import Purge, PurgeState, purge_queue
+from headrace.schedules.mark import ScheduleMark
+from headrace.settings import QueueSettings, Retention
+from headrace.statistics import summarise
+from headrace.stores.base import Beat, Claim, Failure, Fence, Release, Settled, Store, Success, Unknown
 from headrace.stores.redis import RedisStore
 from headrace.topology import PartitionRef, Topology
+from headrace.withdrawal import cancel_jobs
 from tests.conformance.steps import QUEUE
 from tests.services.redis import RedisServer
 from tests.services.redis_setups import RedisSetups
@@ -35,6 +42,8 @@ class Traffic:
         self.promoted = 1
         self.seq = 0
         self.over = False
+        self.removed = 0
+        self.noted = 0
 
     async def topology(self) -> Topology:
         topology = await self.store.read_topology(QUEUE)
@@ -83,7 +92,8 @@ class Traffic:
             ways = ("ack", "fail", "later", "park", "dead", "renew", "release")
             match self.rng.choices(ways, (40, 10, 10, 10, 10, 10, 1))[0]:
                 case "ack":
-                    self.ended += len(part) - len(await self.store.ack(where, part))
+                    told = [Success("send", 0, b"r" * 100)] * len(part)
+                    self.ended += len(part) - len(await self.store.ack(where, part, told))
                 case "fail":
                     await self.store.fail(where, [Failure(*each, 5, "boom") for each in part])
                 case "release":
@@ -96,6 +106,48 @@ class Traffic:
                     await self.store.fail(where, [Failure(*each, None, "boom") for each in part])
                 case "renew":
                     await self.store.renew(where, part, 20)
+
+    async def remove(self) -> None:
+        """Cancel jobs, whether they wait or run, and purge what matches, dead letters and finished jobs too."""
+        ids: deque[str] = deque(maxlen=500)
+        producer = Producer(self.store)
+        while not self.over:
+            specs = [JobSpec("send", n, delay=self.rng.choice((None, 0.01, 3600))) for n in range(50)]
+            ids.extend(each.id for each in await producer.enqueue_many(QUEUE, specs))
+            with suppress(JobMoving, JobUnlisted):
+                chosen = self.rng.sample(list(ids), 40)
+                found = await cancel_jobs(self.store, QUEUE, chosen, running=self.rng.random() < 0.5)
+                self.removed += sum(each.cancelled for each in found)
+            if self.rng.random() < 0.2:
+                states: tuple[PurgeState, ...] = self.rng.choice((("scheduled",), ("retry_wait", "dead"), ("parked",)))
+                wanted = Purge(states, int(time.time() * 1000), "send")
+                self.removed += (await purge_queue(self.store, QUEUE, wanted, load=1.0)).total()
+            await asyncio.sleep(0.01)
+
+    async def lead(self) -> None:
+        """What a leader does beside moving: marks of schedules, statistics, retention; and workers that come and go."""
+        fence, mark = Fence(1, "leader"), None
+        while not self.over:
+            topology = await self.topology()
+            following = ScheduleMark(self.noted, "every day")
+            assert await self.store.note_schedule(QUEUE, fence, "nightly", mark, following)
+            self.noted, mark = self.noted + 1, following
+            await summarise(self.store, QUEUE)
+            await self.store.count_work(QUEUE, {"claimed": 1})
+            await configure(
+                self.store, QUEUE, QueueSettings(retention=Retention(done_count=self.rng.choice((100, 10_000))))
+            )
+            for version in topology.versions:
+                for at in topology.refs(version):
+                    await self.store.trim(at)
+                    await self.store.sleep(at, 1000)
+            worker = f"worker-{self.rng.randrange(5)}"
+            await self.store.tick(QUEUE, worker, Beat("host", 1))
+            await self.store.stop_claiming(QUEUE, [worker], 100)
+            if self.rng.random() < 0.3:
+                await self.store.leave(QUEUE, worker)
+            await self.store.wait_hint([QUEUE], 0.001)
+            await asyncio.sleep(0.02)
 
     async def promote_and_move(self) -> None:
         fence = Fence(1, "leader")
@@ -121,12 +173,12 @@ async def under_load(store: Store, audits: int, seed: int, *, moves: bool) -> tu
     traffic = Traffic(store, seed)
     await promote(store, QUEUE, 1, 2)
     await Producer(store).enqueue_many(QUEUE, [JobSpec("send", n) for n in range(BACKLOG)])
-    roles = [traffic.produce, traffic.work, traffic.work, traffic.work]
+    roles = [traffic.produce, traffic.work, traffic.work, traffic.work, traffic.remove, traffic.lead]
     users = [asyncio.create_task(role()) for role in (*roles, *([traffic.promote_and_move] if moves else []))]
-    results = []
+    results: list[QueueAudit] = []
     try:
         for _ in range(audits):
-            results.append(await audit(store, QUEUE, load=0.5))
+            results.append(await audit(store, QUEUE, load=0.5, scan=len(results) % 2 == 1))
             for user in users:
                 if user.done():
                     user.result()
@@ -139,9 +191,11 @@ async def under_load(store: Store, audits: int, seed: int, *, moves: bool) -> tu
 @pytest.mark.parametrize("moves", [False, True])
 async def test_J10_a_queue_under_load_never_alarms(redis_server: RedisServer, prefix: str, moves: bool) -> None:
     store = RedisStore(redis_server.url, prefix=prefix)
-    traffic, results = await under_load(store, 6, 1, moves=moves)
+    traffic, results = await under_load(store, 4, 1, moves=moves)
     assert [each.leftovers for each in results if each.leftovers] == []
     assert traffic.ended > 1_000
+    assert traffic.removed > 100
+    assert traffic.noted > 5
     assert traffic.promoted > 1 or not moves
     assert sum(each.partitions - len(each.unproven) for each in results) > 0
     final = await audit(store, QUEUE, load=1.0)
@@ -151,8 +205,12 @@ async def test_J10_a_queue_under_load_never_alarms(redis_server: RedisServer, pr
 
 async def test_J10_a_queue_under_load_in_a_cluster_never_alarms(redis_setups: RedisSetups, prefix: str) -> None:
     store = RedisStore(redis_setups.url("cluster"), prefix=prefix)
-    _, results = await under_load(store, 3, 2, moves=True)
+    traffic, results = await under_load(store, 3, 2, moves=True)
     assert [each.leftovers for each in results if each.leftovers] == []
+    assert min(traffic.ended, traffic.removed, traffic.noted, traffic.promoted) > 1
+    assert sum(each.partitions - len(each.unproven) for each in results) > 0
+    final = await audit(store, QUEUE, load=1.0)
+    assert (final.leftovers, final.unproven) == ([], [])
     await store.close()
 
 

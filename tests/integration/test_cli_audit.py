@@ -113,12 +113,19 @@ def test_J10_a_person_is_asked(run: Run, client: redis.Redis, key: str, typed: s
 def test_J10_scan_says_so_and_finds_what_nothing_points_to(run: Run, client: redis.Redis, key: str) -> None:
     client.hset(key.replace("1:0", "9:4") + "jobs", "x", "x")
     client.set(f"{key}notes", "x")
+    client.hset(key.replace("emails:1:0", "forgotten:3:1") + "jobs", "x", "x")
+    client.set(key.replace("emails:1:0", "No queue!"), "x")
+    client.set(key.replace(":emails:1:0", "") + "strays", "x")
     assert leftovers(run) == []
     code, out, err = run("audit", "emails", "--scan")
     assert code == 1
     assert "looking through all keys of the server" in err
     assert "unknown key" in out
     assert "partition not listed" in out
+    assert "queue without topology" in out
+    assert "forgotten" in out
+    assert out.count("unknown key") == 3
+    assert "unknown key" in err  # with what to do
 
 
 def test_J10_a_queue_that_is_not_there(run: Run) -> None:

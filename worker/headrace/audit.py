@@ -109,10 +109,29 @@ async def audit(
     if scan:
         refs, unknown = await store.stored_partitions(queue, pause)
         strays |= {ref.label: ref for ref in refs if ref.label not in listed}
-        found.leftovers += [Place("", Leftover("unknown key", name)) for name in unknown]
+        queues, stray = await store.stored_queues(pause)
+        found.leftovers += [Place("", Leftover("unknown key", name)) for name in sorted({*unknown, *stray})]
+        found.leftovers += await _without_topology(store, queues)
     for ref in strays.values():
         await _stray(store, topology, found, ref, pause, repair=repair)
     return found
+
+
+async def _without_topology(store: Store, queues: Iterable[str]) -> list[Place]:
+    """Return the queues that have partitions, and neither a topology nor a grave, so that nobody knows of them."""
+    for wait in (0.0, SETTLING_SECONDS):  # partitions are installed before the topology is written
+        await asyncio.sleep(wait)
+        queues = [each for each in sorted(queues) if not await _known(store, each)]
+        if not queues:
+            break
+    return [Place("", Leftover("queue without topology", "topology", each.encode())) for each in queues]
+
+
+async def _known(store: Store, queue: str) -> bool:
+    try:
+        return await store.read_topology(queue) is not None or await store.read_grave(queue) is not None
+    except (DataDamaged, TopologyUnreadable):
+        return True  # its own audit says what is wrong with it
 
 
 async def _readable_topology(store: Store, queue: str) -> Topology | None:

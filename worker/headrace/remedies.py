@@ -21,6 +21,10 @@ _REMEDIES: dict[LeftoverKind, str] = {
     "partition not listed": (
         "nothing visits it: look at its jobs, and bring back the topology that lists it, or delete its keys"
     ),
+    "queue without topology": (
+        "bring its topology back from a backup, or create the queue again under the version that it had and with as "
+        "many partitions; or delete its keys (DEL)"
+    ),
     "unknown key": "it is not one of Headrace, or was renamed by a repair: look at it, and delete it (DEL)",
     "letter unreadable": "nobody can put it back: `headrace dead delete {queue} --id ID` removes it",
     "sizes differ": "look again; if that lasts, pause the queue and look once more",

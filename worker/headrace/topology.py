@@ -69,7 +69,7 @@ class Version:
 
 def check_queue_name(queue: str) -> str:
     """Return ``queue`` if it is a valid queue name, else raise InvalidInput."""
-    if not isinstance(queue, str) or not _is_queue_name(queue):
+    if not isinstance(queue, str) or not is_queue_name(queue):
         raise InvalidInput(
             "queue",
             f"{queue!r} is not a queue name",
@@ -79,7 +79,8 @@ def check_queue_name(queue: str) -> str:
 
 
 @lru_cache(maxsize=1024)
-def _is_queue_name(queue: str) -> bool:
+def is_queue_name(queue: str) -> bool:
+    """Whether a text is a valid queue name."""
     return _QUEUE_NAME.match(queue) is not None
 
 

@@ -103,6 +103,8 @@ class SurroundingRules(Twins):
         self.both(lambda store: store.read_grave(QUEUE))
         self.both(lambda store: store.queues())
         self.both(lambda store: store.stored_partitions(QUEUE, no_pause))
+        self.both(lambda store: store.stored_queues(no_pause))
+        self.both(lambda store: store.audit_keys(QUEUE, repair=False, pause=no_pause))
         self.both(lambda store: store.audit_partition(ref, repair=False, pause=no_pause), _proven)
 
 

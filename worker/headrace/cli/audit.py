@@ -133,7 +133,7 @@ def _described(place: Place) -> dict[str, Any]:
 def _name(leftover: Leftover) -> str:
     """Return the job's id where there is one, else what is stored, readable."""
     key, stored = leftover.key, leftover.member
-    if leftover.kind in ("key of another kind", "topology unreadable"):
+    if leftover.kind in ("key of another kind", "topology unreadable", "queue without topology"):
         return stored.decode(errors="replace")
     if key in ("scheduled", "retry", "leased", "suspects", "alone"):
         stored = stored[1:]

@@ -36,6 +36,11 @@ class MemoryAuditing(MemoryAccess):
         with self._data.lock:
             return {ref for ref in (*self._data.partitions, *self._data.tombstones) if ref.queue == queue}, []
 
+    async def stored_queues(self, pause: Pause) -> tuple[set[str], list[str]]:
+        """Return the queues that have partitions; there are no other keys in memory."""
+        with self._data.lock:
+            return {ref.queue for ref in (*self._data.partitions, *self._data.tombstones)}, []
+
     async def hinted_labels(self, queue: str) -> list[bytes]:
         """Return the labels of the partitions that hints of any kind name."""
         with self._data.lock:

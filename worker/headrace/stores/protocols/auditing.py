@@ -35,6 +35,7 @@ LeftoverKind = Literal[
     "entry unreadable",
     "settings unreadable",
     "topology unreadable",
+    "queue without topology",
 ]
 
 Pause = Callable[[], Awaitable[None]]
@@ -98,6 +99,13 @@ class AuditSteps(Protocol):
         """Return the partitions of which any key exists, and the names of the queue's keys that are not of Headrace.
 
         It looks through all keys of the server, page by page.
+        """
+        ...
+
+    async def stored_queues(self, pause: Pause) -> tuple[set[str], list[str]]:
+        """Return the queues of which a partition has any key, and the names of keys that belong to no queue.
+
+        It looks through all keys of the server, page by page. What else a queue has is its own audit's business.
         """
         ...
 

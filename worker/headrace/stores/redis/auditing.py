@@ -115,6 +115,20 @@ class RedisAuditing(RedisAccess):
                 await pause()
         return refs, sorted(unknown)
 
+    async def stored_queues(self, pause: Pause) -> tuple[set[str], list[str]]:
+        """Return the queues of which a partition has any key, and keys under the prefix that belong to no queue."""
+        queues: set[str] = set()
+        unknown: list[str] = []
+        async for page in self._client.scan(self._keys.pattern):
+            for name in page:
+                queue, partition = self._keys.owner(name)
+                if queue is None:
+                    unknown.append(name.decode(errors="replace"))
+                elif partition:
+                    queues.add(queue)
+            await pause()
+        return queues, sorted(unknown)
+
     async def hinted_labels(self, queue: str) -> list[bytes]:
         """Return the labels of the partitions that hints of any kind name."""
         labels: set[bytes] = set()

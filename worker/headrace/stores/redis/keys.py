@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import Final
 
 from headrace.redis.patterns import literal
-from headrace.topology import PartitionRef
+from headrace.stores.redis.kinds import SHARED_KINDS
+from headrace.topology import PartitionRef, is_queue_name
 
 PARTITION_KEYS: Final = (
     "meta", "r0", "r1", "r2", "scheduled", "retry", "leased", "lease", "jobs", "mut", "park", "moving", "arrived",
@@ -211,6 +212,27 @@ class Keys:
         """Return glob patterns that match the keys of a queue, and those of its partitions."""
         prefix = literal(self._prefix)
         return f"{{{prefix}:{queue}}}:*".encode(), f"{{{prefix}:{queue}:*".encode()
+
+    @property
+    def pattern(self) -> bytes:
+        """A glob pattern that matches every key under the prefix."""
+        return f"{{{literal(self._prefix)}[:}}]*".encode()
+
+    def owner(self, key: bytes) -> tuple[str | None, bool]:
+        """Return the queue that a key under the prefix belongs to, and whether it is one of a partition.
+
+        "": to all queues. None: to nobody.
+        """
+        tag, _, name = key.decode(errors="replace").partition("}:")
+        parts = tag.removeprefix(f"{{{self._prefix}").split(":")
+        match parts:
+            case [""] if name in SHARED_KINDS:
+                return "", False
+            case ["", queue] if is_queue_name(queue):
+                return queue, False
+            case ["", queue, *numbers] if is_queue_name(queue) and len(numbers) == 2:
+                return queue, True
+        return None, False
 
     def whose(self, queue: str, key: bytes) -> PartitionRef | bool:
         """Return the partition that a key of the queue belongs to, or whether it is one of the queue's own."""

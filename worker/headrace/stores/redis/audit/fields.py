@@ -13,12 +13,11 @@ from typing import Final, NamedTuple
 
 import msgpack
 
-from headrace.errors import InvalidInput
 from headrace.stores.protocols.statistics import COUNTERS
 from headrace.stores.redis.registry import beat_of
 from headrace.stores.redis.schedules import mark_of
 from headrace.stores.redis.statistics import depths_of
-from headrace.topology import check_queue_name
+from headrace.topology import is_queue_name
 
 Sound = Callable[[bytes, bytes], bool]
 """Told a field and its value, or a member and its score."""
@@ -136,11 +135,7 @@ def _sound_lock(field: bytes, value: bytes) -> bool:
 
 
 def _sound_queue(name: bytes, _: bytes) -> bool:
-    try:
-        check_queue_name(name.decode())
-    except (InvalidInput, ValueError):
-        return False
-    return True
+    return _text(name) and is_queue_name(name.decode())
 
 
 META_ENTRIES: Final = Entries(_sound_meta, ("e",))
