@@ -47,6 +47,7 @@ OLD, NEW = PartitionRef(QUEUE, 1, 0), PartitionRef(QUEUE, 2, 0)
 PAYLOAD = "x" * 128
 LEADER = Fence(1, "leader")
 LARGE = "enqueue: one job of 1 MB, which goes alone"
+LARGE_JOBS = 20
 
 Clock = Callable[[], Awaitable[float]]
 
@@ -143,6 +144,7 @@ class Walk:
         await self._looking()
         await self._moving()
         await self._audit()
+        await self._large()
 
     async def _producing(self) -> None:
         async with self._timed(f"enqueue: {MAX_ENQUEUE} jobs"):
@@ -394,6 +396,24 @@ class Walk:
             await self.store.audit_partition(NEW, repair=False, pause=pause)
         except _EnoughError:
             return
+
+    async def _large(self) -> None:
+        """Jobs of 100 KB: as many as one step deals with, whatever it is asked for."""
+        await self._empty()
+        keys, body = self._keys(LARGE_JOBS), encode_body(TYPE, "x" * 100_000)
+        for key in keys:
+            await self._enqueue(NEW, [key], 0, body)
+        async with self._timed(f"enqueue: {LARGE_JOBS} ids of jobs of 100 KB that live"):
+            await self._enqueue(NEW, keys, 0, self._body)
+        leases: list[Settled] = []
+        async with self._each_timed(f"claim: {MAX_CLAIM} jobs wanted, of 100 KB each"):
+            while jobs := await self._claim(MAX_CLAIM):
+                leases += jobs
+        await self.store.park(NEW, [Unknown(*each, TYPE) for each in leases])
+        async with self._each_timed(f"statuses: {LARGE_JOBS} ids, parked, of 100 KB each"):
+            await self.store.statuses(NEW, [key[1:] for key in keys])
+        await self.store.unpark(NEW, [TYPE])
+        await self._empty()
 
 
 class _EnoughError(Exception):

@@ -57,6 +57,11 @@ function redis.call(command, key, ...)
   if REMOVALS[command] and server.call('EXISTS', key) == 0 then server.call('HDEL', 'twins:ends', key) end
   return reply
 end
+function redis.pcall(...)
+  local whole, reply = pcall(redis.call, ...)
+  if whole or type(reply) == 'table' then return reply end
+  return {err = tostring(reply)}
+end
 """
 
 
