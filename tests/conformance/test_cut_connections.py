@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
+import sys
+from asyncio.subprocess import PIPE
 from collections.abc import Awaitable, Callable, Sequence
 from importlib.resources import files
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -24,6 +28,7 @@ from headrace.statistics import summarise
 from headrace.stores.base import Beat, Failure, Fence, Once, ParkedLimits, Release, Store, Success, Unknown
 from headrace.stores.redis import RedisStore
 from headrace.stores.redis.scripts import script
+from headrace.topology import PartitionRef
 from headrace.withdrawal import cancel_jobs, delete_job
 from tests.conformance.ledger import Ledger, holdings
 from tests.conformance.steps import LONG_MS, QUEUE, Worker, enqueue, failures, ids, new, ref, run_everything, settled
@@ -75,6 +80,13 @@ async def until_death(wire: Cut, operation: Callable[[Store], Awaitable[None]], 
     return wire.died.is_set()
 
 
+async def done(step: Callable[[PartitionRef], Awaitable[int]]) -> None:
+    """Take a step until there was something to do: the millisecond that it waits for has passed."""
+    async with asyncio.timeout(60):
+        while not await step(ref()):
+            await asyncio.sleep(0.001)
+
+
 async def jobs(store: Store) -> None:
     """Take jobs through every state; one by one, many at a time, with ids of the caller, at a time."""
     names = ("done", "failed", "released", "snoozed", "parked", "dead")
@@ -91,8 +103,9 @@ async def jobs(store: Store) -> None:
     await store.unpark(ref(), ["send"])
     lost = await worker.claim(2, lease_ms=LONG_MS)
     await store.renew(ref(), settled(lost), 1)
-    await store.recover(ref())
-    await store.promote_due(ref())
+    await done(store.recover)
+    await enqueue(store, new("soon", when=-1))
+    await done(store.promote_due)
     parked = await worker.claim(1, alone=True)
     await store.park(ref(), [Unknown(*each, "send") for each in settled(parked)])
     await store.bury_parked(ref(), "send")
@@ -143,12 +156,18 @@ async def moves(store: Store) -> None:
     claim = await Worker(store, "one").claim(1, at=ref(0, 2))
     await store.fail(ref(0, 2), failures(claim, LONG_MS))
     await promote(store, QUEUE, 3, 1)
-    await store.set_aside(ref(0, 2), LEADER, 3, 2)
+    await store.fence(ref(0, 2), LEADER)
+    aside = await store.set_aside(ref(0, 2), LEADER, 3, 3)
+    await store.adopt(ref(0, 3), 1, LEADER, ref(0, 2), aside[:1])
+    await store.let_go(ref(0, 2), LEADER, [aside[0].stored_id])
     await promote(store, QUEUE, 4, 2)
+    await tidy_arrivals(store, ref(0, 3), Fence(2, "next"))
     await move_jobs(store, ref(0, 2), Fence(2, "next"))
     await move_jobs(store, ref(0, 2), Fence(2, "next"))
     for partition in range(2):
         await tidy_arrivals(store, ref(partition, 4), Fence(2, "next"))
+    while await move_jobs(store, ref(0, 3), Fence(2, "next")):
+        pass
     for version in (1, 2, 3):
         await complete(store, QUEUE, version, client_retry_ms=0)
 
@@ -296,4 +315,34 @@ async def test_J1_J10_QB2_a_client_that_dies_at_any_command_leaves_every_job_in_
         redis_setups.clear(setup, f"{prefix}-{cut}:")
         if not died:
             break
+    assert cut >= 9
+
+
+@pytest.mark.parametrize(
+    ("setup", "operation"), [(SETUPS[0], each) for each in OPERATIONS] + [("cluster", "jobs"), ("cluster", "moves")]
+)
+async def test_J1_a_process_killed_after_any_command_leaves_every_job_in_one_place(
+    setup: str, operation: str, prefix: str, redis_setups: RedisSetups, tmp_path: Path
+) -> None:
+    """The same with kill -9: the command is in the socket, the answer unread, the connections end with the process."""
+    arguments = (sys.executable, "-m", "tests.conformance.mortal", redis_setups.url(setup), prefix, operation)
+    process = await asyncio.create_subprocess_exec(*arguments, str(tmp_path), stdin=PIPE, stdout=PIPE)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    cut, told = 0, b"killed\n"
+    async with asyncio.timeout(300):
+        while told == b"killed\n":
+            cut += 1
+            process.stdin.write(b"\n")
+            told = await process.stdout.readline()
+            owed = {bytes.fromhex(each) for each in json.loads((tmp_path / "owed").read_text())}
+            store = RedisStore(redis_setups.url(setup), prefix=f"{prefix}-{cut}")
+            assert list(await problems(store)) == [], f"at command {cut}"
+            there, wrong = holdings(redis_setups, setup, f"{prefix}-{cut}")
+            assert (owed - there, wrong) == (set(), []), f"at command {cut}"
+            await store.close()
+            redis_setups.clear(setup, f"{prefix}-{cut}:")
+        process.stdin.close()
+        assert await process.wait() == 0
+    assert told == b"ended\n"
     assert cut >= 9
