@@ -239,6 +239,8 @@ ELSEWHERE = {
     "barrier": "it changes nothing, so that what came before is waited for",
     "repair": "of damage that a foreign hand has done: integration/test_audit_damage.py",
     "repair_list": "the same",
+    "repair_entry": "the same, of what cannot be read",
+    "set_apart": "the same, of a key of another kind",
     "forget_stray": "the same, of hints",
 }
 """Scripts that change something and that none of the operations comes to."""
