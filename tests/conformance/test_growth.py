@@ -75,6 +75,39 @@ async def test_QD4_a_fifth_week_leaves_no_more_than_the_first(
     assert held_after[-1] <= held_after[0] + 4, held_after  # of a thousand jobs
 
 
+async def test_QD1_what_a_job_remembers_of_its_runs_is_bounded_in_bytes(store: Store, advance: Advance) -> None:
+    """However often it fails; of an error a worker sends 2,000 characters."""
+    await created(store)
+    await enqueue(store, "a")
+    sizes = list[int]()
+    for run in range(60):
+        while not (claim := await Worker(store, f"w-{run}").claim()).jobs:
+            await advance(1)
+            await store.promote_due(ref())
+        sizes.append(len(claim.jobs[0].changes))
+        assert await store.fail(ref(), failures(claim, 0, f"run {run}: ".ljust(2_000, "x"))) == []
+    assert sizes[0] == 0 < sizes[1]
+    assert max(sizes) < 21 * 2_100  # 20 entries and the last error
+    assert max(sizes[40:]) <= max(sizes[:40]) + 200
+
+
+async def test_QD1_of_wakes_the_last_thousand_are_kept(
+    store: Store, backend: str, prefix: str, redis_setups: RedisSetups
+) -> None:
+    topology = await created(store, 48)
+    refs = topology.refs(1)
+    for turn in range(40):
+        assert all(nap.asleep for nap in await asyncio.gather(*(store.sleep(at, 0) for at in refs)))
+        names = {at: f"{turn}-{at.partition}" for at in refs}
+        await asyncio.gather(*(enqueue(store, names[at], at=at, partitions=48) for at in refs))
+        await asyncio.gather(*(store.withdraw(at, [names[at].encode()], running=False) for at in refs))
+    if isinstance(store, MemoryStore):
+        kept = held_in_memory(store._data.wakes)
+    else:
+        kept = redis_setups.entries(backend, f"{prefix}}}:wakes")
+    assert 1000 <= kept <= 1200  # of 1,920; a server drops whole nodes of its stream, of a hundred each
+
+
 @pytest.mark.parametrize("limited", [False, True])
 async def test_QD5_beyond_ten_thousand_dead_jobs_none_goes_in_silence(
     store: Store, advance: Advance, limited: bool
