@@ -159,6 +159,8 @@ CONTENTS = (
             ("settings unreadable", "n", b""),
             ("settings unreadable", "i", JUNK),
             ("settings unreadable", "t", JUNK),
+            ("settings unreadable", "marked", JUNK),
+            ("settings unreadable", "ft", b""),
             ("settings unreadable", "cap", b"many"),
             ("settings unreadable", "rate", b"1/s"),
             ("settings unreadable", "hold", b"yes"),

@@ -8,9 +8,10 @@ import pytest
 
 from headrace.audit import QueueAudit, audit
 from headrace.errors import DataDamaged, HeadraceError, TopologyUnreadable
-from headrace.lifecycle import configure
+from headrace.lifecycle import configure, promote
 from headrace.migration import move_jobs
 from headrace.producer import Producer
+from headrace.remedies import remedy
 from headrace.schedules.mark import ScheduleMark
 from headrace.settings import QueueSettings, Retention
 from headrace.statistics import summarise
@@ -129,6 +130,21 @@ async def test_J10_damage_to_any_key_is_named_and_mended(store: RedisStore, hand
     else:
         assert left(mended)
         assert left(mended) == told(await audit(store, QUEUE, load=1.0))
+
+
+async def test_J10_a_queue_whose_topology_cannot_be_read_is_created_again_with_its_jobs(
+    store: RedisStore, hand: Hand
+) -> None:
+    await filled(store, hand)
+    hand("SET", "topology", "half of")
+    (place,) = (await audit(store, QUEUE, load=1.0, repair=True)).leftovers
+    assert f"headrace topology promote {QUEUE}" in remedy(QUEUE, place.leftover)
+    hand("DEL", "topology")
+    await promote(store, QUEUE, 1, 1)
+    await configure(store, QUEUE, QueueSettings(retention=Retention(), max_length=50))
+    assert hand("HGET", "meta", "len") == b"50"  # newer than what the partition knew
+    assert told(await audit(store, QUEUE, load=1.0)) == set()
+    await works(store)
 
 
 async def works(store: RedisStore) -> None:

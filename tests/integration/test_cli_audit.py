@@ -128,6 +128,26 @@ def test_J10_scan_says_so_and_finds_what_nothing_points_to(run: Run, client: red
     assert "unknown key" in err  # with what to do
 
 
+def test_J10_what_is_damaged_is_told_with_its_remedy(run: Run, client: redis.Redis, key: str) -> None:
+    client.delete(f"{key}retry")
+    client.set(f"{key}retry", "x")
+    queue = key.replace(":1:0", "")
+    client.set(f"{queue}topology", "half of")
+    code, out, err = run("audit", "emails")
+    assert code == 1
+    assert "topology unreadable" in out
+    assert "headrace topology promote emails" in err
+    assert leftovers(run)[0]["remedy"].startswith("bring the key back")
+    client.delete(f"{queue}topology")
+    run("topology", "promote", "emails", "--version", "1", "--partitions", "1")
+    code, out, err = run("audit", "emails")
+    assert (code, "key of another kind" in out, "string" in out) == (1, True, True)
+    assert "renames it to foreign-retry" in err
+    code, out, _ = run("audit", "emails", "--repair", "--yes")
+    assert code == 0
+    assert client.get(f"{key}foreign-retry") == "x"
+
+
 def test_J10_a_queue_that_is_not_there(run: Run) -> None:
     code, _, err = run("audit", "other")
     assert code == 1

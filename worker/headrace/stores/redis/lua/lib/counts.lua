@@ -30,9 +30,9 @@ local function counts()
     redis.call('ZCARD', DEAD),
     oldest,
     due,
-    tonumber(meta[2] or -1),
+    tonumber(meta[2]) or -1,
     server_now(meta[3]),
-    tonumber(meta[4] or 0),
+    tonumber(meta[4]) or 0, -- one that cannot be read is a sign for SETTLE: it makes the settings anew
   }
 end
 
