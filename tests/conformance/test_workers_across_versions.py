@@ -8,7 +8,7 @@ import pytest
 
 from headrace import App, Context, JobSpec, Producer
 from headrace.errors import StoreUnavailable, TopologyConflict, VersionNotHigher
-from headrace.lifecycle import promote
+from headrace.lifecycle import configure, promote
 from headrace.queue_apply import apply_queue
 from headrace.queue_file import QueueFile
 from headrace.settings import QueueSettings
@@ -163,3 +163,20 @@ async def test_M4_jobs_of_a_claim_that_took_too_long_run_at_once_and_once(store:
     assert sorted(job for _, _, job in runs) == sorted(names)
     assert faulty.calls["resume"] >= 2
     assert running.told.lost == 0
+
+
+async def test_V13_workers_run_jobs_of_partitions_that_go_by_a_forgotten_pause(store: Store) -> None:
+    """The store has forgotten that the queue was paused, its partitions have not: whoever leads sees to it."""
+    app, runs = noting()
+    await created(store, 2)
+    jobs = await put(Producer(store), "job", range(4))
+    second = await promote(store, QUEUE, 2, 2)
+    jobs += await put(Producer(store), "job", range(4))
+    held = await configure(store, QUEUE, QueueSettings(stop="hold"))
+    assert await store.write_topology(held.epoch, second)
+    async with working(app, store, leader_profile="fast"):
+        await eventually(lambda: len(runs) == 8)
+    assert sorted(job for _, _, job in runs) == sorted(jobs)
+    topology = await stored_topology(store)
+    assert topology.epoch > held.epoch
+    assert (topology.settings, topology.versions) == (second.settings, second.versions)
