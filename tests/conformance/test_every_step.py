@@ -45,7 +45,10 @@ PARTITIONS = 48
 
 ELSEWHERE = {
     "close": "the end of the connection",
-    "stored_partitions": "looks through all keys of the servers, which few users may: integration/test_audit.py",
+    **dict.fromkeys(
+        ("stored_partitions", "stored_queues"),
+        "looks through all keys of the servers, which few users may: integration/test_audit.py",
+    ),
 }
 
 
