@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from headrace import lifecycle
 from headrace.ids import encode_id
-from headrace.settings import QueueSettings
+from headrace.settings import QueueSettings, partition_limits
 from headrace.stores import base
+from headrace.stores.memory import MemoryStore
+from headrace.stores.redis import RedisStore
 from headrace.topology import PartitionRef
 from headrace.topology import Topology as StoredTopology
 from headrace.topology import Version as StoredVersion
-from tests.simulation.values import Call, Leased, Moved, Ref, Reply, Topology
+from tests.simulation.values import Call, Leased, Moved, Partition, Ref, Reply, Topology
 from tests.simulation.world import Model
 
 QUEUE = "emails"
@@ -31,7 +33,7 @@ class Request:
 
 def settings(number: int) -> QueueSettings:
     """Return settings that are told apart by their number."""
-    return QueueSettings.model_validate({"timeout_ms": 1000 * number} if number else {})
+    return QueueSettings.model_validate({"crash_limit": 10 + number} if number else {})
 
 
 def stored(topology: Topology) -> StoredTopology:
@@ -51,6 +53,56 @@ def stored(topology: Topology) -> StoredTopology:
         topology.incarnation,
         topology.deleting,
     )
+
+
+class Facts(NamedTuple):
+    """What a partition knows beside its jobs, as far as its state gives it a meaning."""
+
+    incarnation: int
+    term: int = 0
+    successor: StoredTopology | None = None
+    epoch: int = 0
+    crash_limit: int = 0
+    partitions: int = 0
+    asleep: bool = False
+
+
+def expected_facts(partition: Partition, *, sleeps: bool) -> Facts:
+    """Return what a partition of the model knows."""
+    facts = Facts(partition.incarnation)
+    if partition.state == "tombstone":
+        return facts
+    successor = stored(partition.successor) if partition.successor else None
+    facts = facts._replace(term=partition.term, successor=successor)
+    if partition.state == "closed":
+        return facts
+    limits = partition_limits(settings(partition.settings), 1)
+    facts = facts._replace(epoch=partition.epoch, crash_limit=limits.crashes, asleep=sleeps and partition.asleep)
+    return facts._replace(partitions=partition.partitions) if partition.state == "active" else facts
+
+
+async def stored_facts(store: base.Store, ref: PartitionRef, state: str, *, sleeps: bool) -> Facts:
+    """Return what the partition of a store knows, which it has in that state: read without a step."""
+    names = ("i", "fe", "e", "crash", "n", "asleep")
+    if isinstance(store, RedisStore):
+        meta = await store._client.command("HMGET", store._keys.partition(ref, "meta"), *names)
+        incarnation, term, epoch, crash, partitions, asleep = (int(float(each or 0)) for each in meta)
+    else:
+        assert isinstance(store, MemoryStore)
+        if (found := store._data.partitions.get(ref)) is None:
+            return Facts(store._data.tombstones[ref].incarnation)
+        fence, limits = found._fence, found._limiter.limits
+        incarnation, epoch, partitions, asleep = found.incarnation, found.epoch, found.partitions, found.asleep
+        term, crash = fence.epoch if fence else 0, limits.crashes
+    facts = Facts(incarnation or 1)
+    if state == "tombstone":
+        return facts
+    facts = facts._replace(term=term, successor=await store.successor(ref))
+    if state == "closed":
+        return facts
+    unsaid = partition_limits(settings(0), 1).crashes
+    facts = facts._replace(epoch=epoch, crash_limit=crash or unsaid, asleep=sleeps and bool(asleep))
+    return facts._replace(partitions=partitions) if state == "active" else facts
 
 
 def key(job_id: str) -> bytes:

@@ -43,7 +43,7 @@ class MovingSteps:
         partition = self._fenced(store, call)
         if partition is None:
             return store, "fenced"
-        if partition.state == "draining":
+        if partition.state == "draining" or not self.rules.set_aside_needs_draining:
             fresh = tuple((job.uid, call.number) for job in partition.jobs if job.token is None)
             partition = partition._replace(
                 jobs=tuple(job for job in partition.jobs if job.token),
@@ -132,7 +132,9 @@ class MovingSteps:
             return store, False
         if partition.state != "active" and self.rules.dead_letters_need_active:
             return store, False
-        return self.put(store, call.ref, partition._replace(dead=tuple(sorted({*partition.dead, *call.uids})))), True
+        apart = self.rules.dead_letters_stand_apart
+        taken = [uid for uid in call.uids if apart or not self._lives(partition, self.ids[uid])]
+        return self.put(store, call.ref, partition._replace(dead=tuple(sorted({*partition.dead, *taken})))), True
 
     def remove_dead(self, store: Store, call: Call) -> Outcome:
         partition = self.at(store, call.ref)

@@ -19,6 +19,7 @@ CAUGHT: dict[str, tuple[str, str]] = {
     "closed_before_removing": ("lost enqueue reply", STUCK),
     "dead_letters_move": ("dead letter", "R1 a dead letter is lost"),
     "dead_letters_need_active": ("dead letter, two completions", "R1 a dead letter is lost"),
+    "dead_letters_stand_apart": ("dead letter", "R1 a dead letter is lost"),
     "move_after_marks": ("move, one id, three versions", "R3 an id is live twice"),
     "close_counts_moving": ("move", "R"),
     "arrivals_are_marked": ("move", "R"),
@@ -57,7 +58,14 @@ CAUGHT: dict[str, tuple[str, str]] = {
     "sweep": ("sleeps, producer dies", STUCK),
 }
 
+CAUGHT_TOGETHER: dict[tuple[str, ...], tuple[str, str]] = {
+    ("move_after_marks", "set_aside_needs_draining"): ("move, one id", "R3 an id is live twice"),
+}
+"""Rules of which each makes up for the other in a smaller scenario."""
+
 NOT_CAUGHT: dict[str, str] = {
+    "set_aside_needs_draining": "a leader marks the older partitions before it sets anything aside; without both an id "
+    "lives twice",
     "remove_needs_closed": "complete() removes only what it saw closed, and closed is for ever; REMOVE checks it again "
     "because it is the one step that deletes jobs",
     "enqueue_checks_count": "a version is promoted once, so every topology gives it one partition count; a failover "

@@ -28,12 +28,14 @@ from tests.simulation.comparison import (
     comparable,
     essence,
     expected_call,
+    expected_facts,
     key,
     moved,
     nonce_of,
     ref_of,
     settings,
     stored,
+    stored_facts,
     topology_of,
     worker_of,
 )
@@ -243,7 +245,7 @@ class Replay:
         role, local = self.model.roles[number], walked.before.actors[number]
         if isinstance(role, Promoter):
             assert isinstance(local, PromoterState)
-            version, partitions = role.tasks[local.task]
+            version, partitions = role.tasks[min(local.task, len(role.tasks) - 1)]
             return lambda store: lifecycle.promote(store, QUEUE, version, partitions)
         if isinstance(role, Deleter):
             return lambda store: delete_queue(store, QUEUE)
@@ -363,6 +365,10 @@ class Replay:
             found_here = (counts.ready, counts.leased, counts.moving, counts.arrived)
             assert (counts.state, *found_here, counts.dead) == expected, f"partition {ref}"
             assert counts.live == sum(found_here)
+            if partition:
+                sleeps = self.model.setting.sleeps
+                facts = await stored_facts(self.store, ref_of(ref), partition.state, sleeps=sleeps)
+                assert facts == expected_facts(partition, sleeps=sleeps), f"partition {ref}"
 
 
 def _over(before: object, after: object) -> bool:

@@ -40,6 +40,8 @@ class Rules(NamedTuple):
     """Off: a version is completed with its dead letters."""
     dead_letters_need_active: bool = True
     """Off: a dead letter is moved into a partition of whatever state."""
+    dead_letters_stand_apart: bool = True
+    """Off: a dead letter does not move to where its id is live."""
     linger: bool = True
     """Off: a version is completed while a client may still resend a call from before the mark."""
     # a topology that was forgotten
@@ -57,6 +59,8 @@ class Rules(NamedTuple):
     # moving jobs
     move_after_marks: bool = True
     """Off: jobs are set aside while an older partition still takes jobs."""
+    set_aside_needs_draining: bool = True
+    """Off: jobs are set aside in a partition that still takes jobs, too."""
     close_counts_moving: bool = True
     """Off: CLOSE looks neither at jobs set aside nor at marks of arrival."""
     arrivals_are_marked: bool = True

@@ -86,7 +86,59 @@ SMALL: dict[str, Setting] = {
     "sleeps, producer dies": Setting((A,), keepers=0, sleeps=True, budget=Budget(crashes=1)),
 }
 
+ONE_OF_EACH = (MINE_0, Enqueue("b", 1, given=True))
+"""A job of each of two producers, under ids of their own."""
+
 LARGE: dict[str, Setting] = {
+    # The same as small ones, with a crash of anybody at any step, and with more of everything.
+    "promote twice, a crash": Setting((A,), promoters=(((2, 1), (3, 1)),), budget=Budget(crashes=1)),
+    "one id, edits, a crash": Setting((MINE_0, MINE_1), promoters=(((2, 1),),), edits=2, budget=Budget(crashes=1)),
+    "one id, 2 x 2 partitions, a crash": Setting(
+        (MINE_0, MINE_1), first=(1, 2), promoters=(((2, 2),),), budget=Budget(crashes=1)
+    ),
+    "lost reply, 2 x 2 partitions, two workers": Setting(
+        (A,), first=(1, 2), promoters=(((2, 2),),), workers=2, budget=Budget(crashes=1, lost=1, expiries=1)
+    ),
+    "slow promoter of the second version, a crash": Setting(
+        (A,), promoters=(((2, 1),), ((2, 1), (3, 1))), budget=Budget(crashes=1)
+    ),
+    "move, 2 x 2 partitions": Setting((A,), first=(1, 2), promoters=(((2, 2),),), leaders=1, budget=Budget(crashes=2)),
+    "dead letter, a crash": Setting((MINE_0, MINE_1), promoters=(((2, 1),),), fails=True, budget=Budget(crashes=1)),
+    "edit while draining, a crash": Setting((A,), promoters=(((2, 1),),), edits=1, budget=Budget(crashes=1)),
+    "move, one id, a crash": Setting((MINE_0, MINE_1), promoters=(((2, 1),),), leaders=1, budget=Budget(crashes=1)),
+    "move, one id, replaced leader": Setting(
+        (MINE_0, MINE_1), promoters=(((2, 1),),), leaders=2, budget=Budget(crashes=1)
+    ),
+    "move, one id, three versions, a crash": Setting(
+        (MINE_0, MINE_1), promoters=(((2, 1), (3, 1)),), leaders=1, budget=Budget(crashes=1)
+    ),
+    "two producers, two workers, 2 x 2 partitions": Setting(
+        ONE_OF_EACH, first=(1, 2), promoters=(((2, 2),),), workers=2, budget=Budget(crashes=1, expiries=1)
+    ),
+    "move, lost reply, replaced leader": Setting(
+        (A,), promoters=(((2, 1),),), leaders=2, budget=Budget(crashes=1, lost=1)
+    ),
+    "three calls, a lost reply, a crash": Setting(
+        (MINE_0, MINE_1, B), promoters=(((2, 1),),), budget=Budget(crashes=1, lost=1)
+    ),
+    "one id, two producers, three versions, a crash": Setting(
+        (MINE_0, MINE_1), promoters=(((2, 1), (3, 1)),), budget=Budget(crashes=1)
+    ),
+    "forgotten, a crash": Setting((A,), promoters=(((2, 1),),), level=True, budget=Budget(crashes=1, forgets=1)),
+    "move, replaced leader, three versions, a crash": Setting(
+        (A,), promoters=(((2, 1), (3, 1)),), leaders=2, budget=Budget(crashes=1)
+    ),
+    "move, two jobs, 2 x 2 partitions, completed": Setting((A, B), first=(1, 2), promoters=(((2, 2),),), leaders=2),
+    "move, slow promoter, lost reply": Setting(
+        (A,), promoters=(((2, 1),), ((2, 1), (3, 1))), leaders=1, budget=Budget(lost=1)
+    ),
+    "dead letter, two completions, a crash": Setting(
+        (A,), promoters=(((2, 1), (3, 1)),), keepers=2, fails=True, budget=Budget(crashes=1)
+    ),
+    "one id, 2 x 2 partitions, two workers, lost reply": Setting(
+        (MINE_0, MINE_1), first=(1, 2), promoters=(((2, 2),),), workers=2, budget=Budget(lost=1, expiries=1)
+    ),
+    # Others.
     "withdrawn, promoted and completed": Setting((MINE_0, MINE_1), promoters=(((2, 1),),), withdraws=0),
     "deleted and created again, two partitions": Setting(
         (MINE_0,), first=(1, 2), promoters=(((2, 1),), ((1, 1),)), deletes=True

@@ -80,18 +80,24 @@ class PromoterState(NamedTuple):
 
 
 class Promoter:
-    """Promotes versions one after the other, each once; whatever it leaves unfinished when it dies stays so."""
+    """Promotes versions one after the other, each once; whatever it leaves unfinished when it dies stays so.
 
-    def __init__(self, number: int, tasks: tuple[tuple[int, int], ...], rules: Rules) -> None:
+    ``level``: unless an older version than its last is active, as an operator sees it, which then promotes that again.
+    """
+
+    def __init__(self, number: int, tasks: tuple[tuple[int, int], ...], rules: Rules, *, level: bool) -> None:
         self.name = f"M{number}"
         self.tasks = tasks
         self.rules = rules
+        self.level = level
 
     def start(self) -> PromoterState:
         return PromoterState()
 
     def moves(self, local: PromoterState, store: Store) -> Iterable[Move]:
         if local.task == len(self.tasks):
+            if self.level and self._overlooked(store):
+                yield Move(PromoterState(len(self.tasks) - 1), Call("read_topology"))
             return
         topology = local.topology
         if topology is None:
@@ -102,6 +108,16 @@ class Promoter:
         else:
             for call in open_calls(self._calls(local), local.done):
                 yield Move(local, call)
+
+    def _overlooked(self, store: Store) -> bool:
+        """Whether its last version is not the active one; what a partition remembers is written again before that."""
+        stored = store.topology
+        known = [partition.successor for partition in store.partitions if partition and partition.successor]
+        return (
+            stored is not None
+            and stored.active < self.tasks[-1][0]
+            and not any(successor.highest > stored.highest for successor in known)
+        )
 
     def _calls(self, local: PromoterState) -> Phases:
         assert local.topology is not None
@@ -251,7 +267,7 @@ class Keeper:
             return finish_calls(local.topology)
         if local.task in ("configure", "settle"):
             return settle_calls(local.topology)
-        if local.at == "drain":
+        if local.at in ("drain", "again"):
             return drain_calls(local.topology, local.version)
         return remove_calls(local.topology, local.version)
 
@@ -272,7 +288,7 @@ class Keeper:
             holding = (*local.holding, call.ref) if reply.dead and self.rules.dead_letters_move else local.holding
             local = local._replace(reason=local.reason or self._reason(reply), holding=holding)
         if call.method == "remove" and not reply:
-            local = local._replace(reason="TopologyConflict")
+            local = local._replace(reason="NotClosed")
         phases = self._calls(local)
         done = with_done(phases, local.done, call)
         return local._replace(done=done) if open_calls(phases, done) else self._ended(local)
@@ -323,8 +339,12 @@ class Keeper:
         assert topology is not None
         if local.task in ("configure", "settle"):
             return KeeperState(local.edits, settled=max(local.settled, topology.settings))
+        if local.at == "remove" and local.reason:  # a failover has forgotten that it was closed
+            return local._replace(at="again", done=0, reason="")
         if local.task == "finish" or local.reason:
             return self._rest(local)
+        if local.at == "again":
+            return local._replace(at="read", topology=None, done=0, holding=())
         if local.holding:
             return local._replace(at="letters", done=0, holding=tuple(sorted(local.holding)))
         target = topology.removing(local.version) if local.at == "drain" else topology.dropped(local.version)

@@ -47,7 +47,7 @@ class Machine(RemovingSteps):
         super().__init__(refs, ids, rules if sleeps else rules._replace(created_asleep=False))
         self.sleeps = sleeps
         self.forgets = forgets
-        self._steps: dict[str, Callable[[Store, Call], Outcome]] = {
+        self.steps: dict[str, Callable[[Store, Call], Outcome]] = {
             "read_topology": self.read_topology,
             "write_topology": self.write_topology,
             "install": self.install,
@@ -86,7 +86,7 @@ class Machine(RemovingSteps):
         }
 
     def apply(self, store: Store, call: Call) -> Outcome:
-        return self._steps[call.method](store, call)
+        return self.steps[call.method](store, call)
 
     def known(self, store: Store, ref: Ref | None, incarnation: int) -> Partition | None:
         """Return the partition, unless an earlier incarnation of the queue has left it."""

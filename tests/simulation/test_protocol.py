@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation.checking import check
-from tests.simulation.mutants import CAUGHT, NOT_CAUGHT
+from tests.simulation.mutants import CAUGHT, CAUGHT_TOGETHER, NOT_CAUGHT
 from tests.simulation.rules import PROTOCOL, Rules
 from tests.simulation.scenarios import LARGE, SMALL
 from tests.simulation.world import Model, describe
@@ -64,8 +64,11 @@ def _holds(name: str) -> None:
 
 
 def _catches(rule: str) -> None:
-    name, expected = CAUGHT[rule]
-    found = check({**SMALL, **LARGE}[name], PROTOCOL._replace(**{rule: False}))
+    _breaks(*CAUGHT[rule], rule)
+
+
+def _breaks(name: str, expected: str, *without: str) -> None:
+    found = check({**SMALL, **LARGE}[name], PROTOCOL._replace(**dict.fromkeys(without, False)))
     assert found.violation is not None
     assert found.violation.startswith(expected)
 
@@ -156,11 +159,16 @@ def test_a_scenario_breaks_without_the_rule(rule: str) -> None:
     _catches(rule)
 
 
+@pytest.mark.parametrize("without", CAUGHT_TOGETHER, ids=" and ".join)
+def test_a_scenario_breaks_without_both_rules(without: tuple[str, ...]) -> None:
+    _breaks(*CAUGHT_TOGETHER[without], *without)
+
+
 def test_every_rule_has_a_mutant_or_a_reason() -> None:
     assert {*CAUGHT, *NOT_CAUGHT} == set(Rules._fields)
 
 
 @pytest.mark.parametrize("rule", NOT_CAUGHT)
 def test_a_rule_said_to_be_redundant_is_redundant_here(rule: str) -> None:
-    for name in ("slow promoter", "two creators", "undone and overtaken", "lost enqueue reply"):
+    for name in ("slow promoter", "two creators", "undone and overtaken", "lost enqueue reply", "move, one id"):
         assert check(SMALL[name], PROTOCOL._replace(**{rule: False})).violation is None

@@ -72,7 +72,8 @@ class Setting:
     """A scenario: who acts on which queue, and what may go wrong.
 
     ``first``: version and partitions that exist at the beginning, None for a queue without topology. ``promoters``:
-    for each promoter the (version, partitions) it promotes in turn. ``edits``: changes of the settings by the keeper.
+    for each promoter the (version, partitions) it promotes in turn; ``level``: it sees to it that the last one stays
+    the active one. ``edits``: changes of the settings by the keeper.
     ``finishes``: whether the keeper also finishes promotions that others began.
     ``leaders``: how many lead one after the other and move jobs; none of the former notices that it was replaced.
     ``undo``: a version and partitions that somebody undoes while it is unpromoted.
@@ -87,6 +88,7 @@ class Setting:
     promoters: Sequence[tuple[tuple[int, int], ...]] = ()
     workers: int = 1
     keepers: int = 1
+    level: bool = False
     edits: int = 0
     leaders: int = 0
     finishes: bool = False
@@ -126,7 +128,9 @@ class Model:
         for number in range(setting.workers):
             self.roles.append(Worker(len(self.roles), f"W{number}", rules, fails=setting.fails, fuses=setting.fuses))
         self.workers = range(self.producers, len(self.roles))
-        self.roles += [Promoter(number, tasks, rules) for number, tasks in enumerate(setting.promoters)]
+        self.roles += [
+            Promoter(number, tasks, rules, level=setting.level) for number, tasks in enumerate(setting.promoters)
+        ]
         for number in range(setting.keepers):
             edits = setting.edits if number == 0 else 0
             self.roles.append(Keeper(f"K{number}", rules, self.machine.ids, edits=edits, finishes=setting.finishes))
