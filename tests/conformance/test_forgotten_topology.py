@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from headrace.errors import TopologyConflict
+from headrace.errors import NotDrained, TopologyConflict
 from headrace.lifecycle import complete, configure, finish_promote, promote, reassert, surpass
 from headrace.producer import Producer
 from headrace.settings import QueueSettings
@@ -17,7 +17,19 @@ from headrace.stores.base import Store
 from headrace.topology import Topology, VersionState
 from headrace.worker.recall import Recall
 from tests.conformance.conftest import Complete
-from tests.conformance.steps import QUEUE, created, fresh_nonce, new, ref, run_everything, states, stored_topology
+from tests.conformance.steps import (
+    QUEUE,
+    Worker,
+    created,
+    enqueue,
+    failures,
+    fresh_nonce,
+    new,
+    ref,
+    run_everything,
+    states,
+    stored_topology,
+)
 
 
 async def forget(store: Store, older: Topology) -> None:
@@ -259,3 +271,18 @@ async def test_V13_a_completion_that_was_forgotten_is_done_again(
         await completed(version)
     assert set((await stored_topology(store)).versions) == {3}
     assert await states(store, 1, 2) + await states(store, 2, 3) == ["tombstone"] * 5
+
+
+async def test_V13_V10_what_dies_in_a_version_that_is_being_removed_is_kept(store: Store, completed: Complete) -> None:
+    """Its partition was closed when the removal began, and a failover has forgotten that: a job runs there again."""
+    await created(store)
+    await enqueue(store, "a", "b")
+    claim = await Worker(store).claim()
+    second = await promote(store, QUEUE, 2, 1)
+    assert await store.write_topology(second.epoch, second.removing(1))
+    with pytest.raises(NotDrained):
+        await complete(store, QUEUE, 1, client_retry_ms=0)
+    await store.fail(ref(), failures(claim, None))
+    topology = await completed(1)
+    assert topology.versions.keys() == {2}
+    assert sorted(letter.stored_id for letter in await store.dead_letters(ref(0, 2))) == [b"a", b"b"]

@@ -343,8 +343,8 @@ class Keeper:
             return local._replace(at="again", done=0, reason="")
         if local.task == "finish" or local.reason:
             return self._rest(local)
-        if local.at == "again":
-            return local._replace(at="read", topology=None, done=0, holding=())
+        if local.at == "again" and not local.holding:
+            return local._replace(at="read", topology=None, done=0)
         if local.holding:
             return local._replace(at="letters", done=0, holding=tuple(sorted(local.holding)))
         target = topology.removing(local.version) if local.at == "drain" else topology.dropped(local.version)

@@ -284,11 +284,8 @@ async def complete(
             raise UnknownQueue(queue)
         target = current.removing(version)
         if current.versions[version].state != "removing":
-            counts = await close_drained(store, current, version)
-            if await _moved_dead_letters(store, current, version, counts, fence):
+            if not await _emptied(store, current, version, client_retry_ms, fence):
                 continue
-            await _check_drained(store, queue, version, counts, client_retry_ms)
-            await carry_over(store, current, version)
             await _secure(store, current, current.refs(version))
             if not await _write(store, current.epoch, target):
                 continue
@@ -298,12 +295,21 @@ async def complete(
         if await _recall(store, current, version):  # the last who know may be removed now
             continue
         if not await _remove(store, current, version):
-            # A failover has forgotten that a partition was closed.
-            counts = await close_drained(store, current, version)
-            await _check_drained(store, queue, version, counts, client_retry_ms)
+            # A failover has forgotten that a partition was closed, and perhaps how its jobs had ended.
+            await _emptied(store, current, version, client_retry_ms, fence)
             continue
         if await _write(store, current.epoch, target := current.dropped(version)):
             return target
+
+
+async def _emptied(store: Store, topology: Topology, version: int, client_retry_ms: int, fence: Fence | None) -> bool:
+    """Close the partitions of a drained version, and move what is kept of its jobs; False if it must look again."""
+    counts = await close_drained(store, topology, version)
+    if await _moved_dead_letters(store, topology, version, counts, fence):
+        return False
+    await _check_drained(store, topology.queue, version, counts, client_retry_ms)
+    await carry_over(store, topology, version)
+    return True
 
 
 async def _check_drained(
