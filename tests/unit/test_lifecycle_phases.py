@@ -76,6 +76,7 @@ async def test_every_phase_does_many_partitions_at_a_time_and_ends_before_the_ne
         ("write_topology", 1, 1),
         ("replicated", 1, 1),
         ("settle", PARTITIONS + 1, AT_ONCE),
+        ("counts", PARTITIONS + 1, AT_ONCE),
     ]
     await complete(store, QUEUE, 1, client_retry_ms=0)
     assert slow.phases() == [
