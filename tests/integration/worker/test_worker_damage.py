@@ -107,6 +107,21 @@ async def test_J10_damaged_hints_keep_no_other_queue_from_running(
             await eventually(lambda: first.id in run)
 
 
+@pytest.mark.parametrize("key", ["parked", "park"])
+async def test_J10_what_becomes_due_does_not_wait_for_damage_beside_it(
+    store: Store, hand: Hand, key: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    app, run = noting()
+    producer = await queue(store, partitions=2)
+    await store.hint_parked(PartitionRef(QUEUE, 1, 0), 1)
+    replaced(key)(hand)
+    with caplog.at_level(logging.ERROR, "headrace.worker"):
+        async with working(app, store):
+            await eventually(lambda: any(hand.key(key) in line.getMessage() for line in caplog.records))
+            later = await producer.enqueue(QUEUE, "job", None, id=id_in(1, 2), delay=0.2)
+            await eventually(lambda: later.id in run)
+
+
 async def test_J10_a_producer_is_told_which_key_is_damaged(store: Store, hand: Hand) -> None:
     await queue(store, partitions=2)
     replaced("r1")(hand)

@@ -6,7 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable
 
-from headrace.errors import HeadraceError, StoreUnavailable
+from headrace.errors import DataDamaged, HeadraceError, StoreUnavailable
 from headrace.stores.base import MAX_BATCH, Store
 from headrace.topology import PartitionRef
 
@@ -39,20 +39,27 @@ class Unparker:
         parked = await self._store.parked_partitions(self._queue)
         freed = 0
         unknown: Counter[str] = Counter()
+        problem: DataDamaged | None = None
         for ref, parked_at in parked.items():
             if self._looked.get(ref) == parked_at:
                 continue
-            for start in range(0, len(self._types), MAX_BATCH):
-                while taken := await self._store.unpark(ref, self._types[start : start + MAX_BATCH]):
-                    freed += taken
-                    self._freed(ref)
-            if not self._told:
-                unknown.update(await self._store.parked(ref))
+            try:
+                for start in range(0, len(self._types), MAX_BATCH):
+                    while taken := await self._store.unpark(ref, self._types[start : start + MAX_BATCH]):
+                        freed += taken
+                        self._freed(ref)
+                if not self._told:
+                    unknown.update(await self._store.parked(ref))
+            except DataDamaged as error:  # of this partition: the others are to be looked at
+                problem = error
+                continue
             self._looked[ref] = parked_at
         self._looked = {ref: at for ref, at in self._looked.items() if ref in parked}
         if not self._told:
             self._told = True
             self._tell(unknown)
+        if problem is not None:
+            raise problem
         return freed
 
     async def _raise_hints(self) -> None:

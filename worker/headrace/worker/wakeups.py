@@ -7,6 +7,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable
 
+from headrace.errors import DataDamaged
 from headrace.maintenance.signs import Signs
 from headrace.stores.base import Beat, Store
 from headrace.topology import PartitionRef, Topology
@@ -144,13 +145,7 @@ class QueueTimer:
             try:
                 if reading:
                     self._read_at = now + TICK_SECONDS
-                    topology = await self._policies.refresh(self._store, self._queue)
-                    self._signs.read(topology)
-                    await self._unparker.look()
-                    if topology is not None:
-                        topology = await self._recall.look(topology)
-                        if self._store.hints_may_be_lost:
-                            self._sweep(topology)
+                    await self._read()
                     reading = False
                 tick = await self._store.tick(self._queue, self._worker, beat)
                 if self._stand_by is not None:
@@ -169,6 +164,19 @@ class QueueTimer:
             if tick.alarm_ms is not None:
                 # Never at once again: what is due now has just been turned into hints.
                 self.due_in(max(1, tick.alarm_ms))
+
+    async def _read(self) -> None:
+        """Do what is done every 5 s beside the tick."""
+        try:
+            topology = await self._policies.refresh(self._store, self._queue)
+            self._signs.read(topology)
+            if topology is not None and self._store.hints_may_be_lost:
+                self._sweep(topology)
+            await self._unparker.look()
+            if topology is not None:
+                await self._recall.look(topology)
+        except DataDamaged as error:  # perhaps of one partition: what becomes due elsewhere must not wait for it
+            self._reachability.failed(f"looking after queue {self._queue}", error)
 
     def _sweep(self, topology: Topology) -> None:
         """Claim from one partition after the other, one each time: the last net for a hint that was lost."""
