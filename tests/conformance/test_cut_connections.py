@@ -7,6 +7,7 @@ import json
 import re
 import sys
 from asyncio.subprocess import PIPE
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -31,7 +32,19 @@ from headrace.stores.redis.scripts import script
 from headrace.topology import PartitionRef
 from headrace.withdrawal import cancel_jobs, delete_job
 from tests.conformance.ledger import Ledger, holdings
-from tests.conformance.steps import LONG_MS, QUEUE, Worker, enqueue, failures, ids, new, ref, run_everything, settled
+from tests.conformance.steps import (
+    LONG_MS,
+    QUEUE,
+    Worker,
+    enqueue,
+    failures,
+    ids,
+    new,
+    ref,
+    run_everything,
+    settled,
+)
+from tests.conformance.witness import Witness, steps_of_a_store
 from tests.services.redis_setups import SETUPS, RedisSetups
 
 LEADER = Fence(1, "leader")
@@ -134,8 +147,13 @@ async def versions(store: Store) -> None:
     await enqueue(store, "a", "b", new("c", when=-LONG_MS))
     claim = await Worker(store, "one").claim(1)
     await store.fail(ref(), failures(claim, None))
-    await promote(store, QUEUE, 2, 1)
+    newer = await promote(store, QUEUE, 2, 1)
     await Producer(store).enqueue(QUEUE, "send", id="b")
+    await store.install(ref(0, 3), newer.promoted(3, 1), 1)
+    await store.discard(ref(0, 3))
+    aside = await store.set_aside(ref(), LEADER, 2, 1)
+    await store.retarget(ref(), LEADER, [each.stored_id for each in aside], 2)
+    await store.bury_waiting(ref(), "drained too long", 1)
     await move_jobs(store, ref(), LEADER, limit=1)
     await tidy_arrivals(store, ref(0, 2), LEADER)
     await bury_jobs(store, ref(), DrainSettings(timeout_ms=1000, on_timeout="dead_letter"))
@@ -225,6 +243,39 @@ async def surroundings(store: Store) -> None:
     await store.ack(ref(), settled(claim))
 
 
+async def looks(store: Store) -> None:
+    """Whatever only looks; the marker, and hints that an audit gives and takes."""
+    await enqueue(store, "a")
+    topology = await store.read_topology(QUEUE)
+    assert topology is not None
+    await store.counts([ref()])
+    await store.survey([ref()])
+    await store.statuses(ref(), [b"a"])
+    await store.describe(ref(), b"a")
+    await store.browse(ref(), "r1")
+    await store.finished(ref())
+    await store.find_finished(ref(), [b"a"])
+    await store.dead_letters(ref())
+    await store.find_dead(ref(), [b"a"])
+    await store.parked(ref())
+    await store.parked_partitions(QUEUE)
+    await store.arrivals(ref())
+    await store.still_aside(ref(), [b"a"])
+    await store.successor(ref())
+    await store.read_grave(QUEUE)
+    await store.read_stats(QUEUE)
+    await store.workers(QUEUE)
+    await store.about_workers(QUEUE, ["one"])
+    await store.glance(QUEUE)
+    await store.queues()
+    await store.wait_wakes(await store.last_wake(), 0.001)
+    await store.write_marker(await store.read_marker() or "data")
+    await store.hint_parked(ref(), 1)
+    await store.hinted_labels(QUEUE)
+    await store.unpark(ref(), ["send"])
+    await store.forget_hints(QUEUE, b"9:0", topology.epoch)
+
+
 OPERATIONS = {
     "jobs": jobs,
     "versions": versions,
@@ -233,6 +284,7 @@ OPERATIONS = {
     "removal": removal,
     "schedules": schedules,
     "surroundings": surroundings,
+    "looks": looks,
 }
 ELSEWHERE = {
     "audit_confirm": "of jobs that seem to be nowhere: integration/test_audit_damage.py",
@@ -241,7 +293,6 @@ ELSEWHERE = {
     "repair_list": "the same",
     "repair_entry": "the same, of what cannot be read",
     "set_apart": "the same, of a key of another kind",
-    "forget_stray": "the same, of hints",
 }
 """Scripts that change something and that none of the operations comes to."""
 READS = re.compile(
@@ -255,9 +306,23 @@ def changes_something(source: str) -> bool:
     return any(not READS.fullmatch(command) for command in re.findall(r"redis\.call\('(\w+)'", source))
 
 
+NOT_CUT = {
+    "close": "it ends the connections",
+    "clone": "it opens others",
+    "check": "it asks the server for its facts",
+    "facts": "the same",
+    "memory": "the same",
+    "stored_partitions": "it looks through all keys, which this user may not",
+    "stored_queues": "the same",
+    "hints_may_be_lost": "no step: it says of what kind the store is",
+}
+"""What a store offers that none of the operations does."""
+
+
 async def test_J1_the_operations_take_every_step_that_changes_something(prefix: str, redis_setups: RedisSetups) -> None:
     """What a client may die at is everything that there is; a Cluster has steps of its own for hints."""
     sent = set[str]()
+    taken = Counter[str]()
     for setup in ("redis", "cluster"):
         for operation in OPERATIONS:
             store = RedisStore(redis_setups.url(setup), prefix=f"{prefix}-{operation}")
@@ -266,13 +331,14 @@ async def test_J1_the_operations_take_every_step_that_changes_something(prefix: 
             store._client = cast(Any, wire)
             if store._hints is not None:
                 store._hints._client = cast(Any, wire)
-            await OPERATIONS[operation](store)
+            await OPERATIONS[operation](Witness(store, taken).store)
             sent.update(wire.sent)
             await store.close()
     folder = files("headrace.stores.redis") / "lua"
     scripts = {each.name.removesuffix(".lua") for each in folder.iterdir() if each.name.endswith(".lua")}
     changing = {name for name in scripts if changes_something(script(name).source)}
     assert changing - sent == set(ELSEWHERE)
+    assert steps_of_a_store() - set(taken) == set(NOT_CUT), "add what is new to an operation, or say why not"
 
 
 async def problems(store: Store) -> Sequence[object]:
