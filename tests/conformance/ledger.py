@@ -90,30 +90,47 @@ def holdings(setups: RedisSetups, setup: str, prefix: str) -> tuple[set[bytes], 
     found: set[bytes] = set()
     wrong: list[str] = []
     for client in setups.primaries(setup):
-        partitions = {name.rpartition(b":")[0] for name in client.scan_iter(match=f"{{{prefix}:*", count=1000)}
-        for partition in partitions:
-            jobs = set(client.hkeys(partition + b":jobs"))
-            indexed = Counter(_indexed(client, partition))
-            leased = {key[1:] for key in client.zrange(partition + b":leased", 0, -1)}
-            letters = set(client.hkeys(partition + b":letters"))
+        keys = set(client.scan_iter(match=f"{{{prefix}:*", count=1000))
+        for partition in {key.rpartition(b":")[0] for key in keys}:
+            there = _Partition(client, partition, keys)
+            jobs, letters = set(there.fields("jobs")), set(there.fields("letters"))
             pairs = {
-                "jobs and indexes": (Counter(jobs), indexed),
-                "leased and leases": (leased, set(client.hkeys(partition + b":lease"))),
-                "letters and their times": (letters, set(client.zrange(partition + b":dead", 0, -1))),
-                "changes of no job": (set(client.hkeys(partition + b":mut")) - jobs, set()),
+                "jobs and indexes": (Counter(jobs), Counter(there.indexed())),
+                "leased and leases": ({key[1:] for key in there.members("leased")}, set(there.fields("lease"))),
+                "letters and their times": (letters, set(there.members("dead"))),
+                "changes of no job": (set(there.fields("mut")) - jobs, set()),
             }
             wrong += [f"{partition!r} {what}: {one} {other}" for what, (one, other) in pairs.items() if one != other]
             found |= jobs | {letter.rpartition(b"@")[0] for letter in letters}
-            for _, entry in client.xrange(partition + b":done"):
+            for entry in there.entries("done"):
                 found.update(msgpack.unpackb(entry[b"d"], raw=True)[::4])
     return found, wrong
 
 
-def _indexed(client: Any, partition: bytes) -> Iterator[bytes]:
-    for name, lane in LISTS.items():
-        yield from (entry[lane:] for entry in client.lrange(partition + b":" + name.encode(), 0, -1))
-    for name in ZSETS:
-        yield from (entry[1:] for entry in client.zrange(partition + b":" + name.encode(), 0, -1))
-    for entry in client.zrange(partition + b":park", 0, -1):
-        yield entry.partition(b"\0")[2][1:]
-    yield from client.hkeys(partition + b":moving")
+class _Partition:
+    """Reads what there is of the keys of a partition."""
+
+    def __init__(self, client: Any, tag: bytes, keys: set[bytes]) -> None:
+        self._client, self._tag, self._keys = client, tag, keys
+
+    def _read(self, command: str, name: str, *args: int) -> list[Any]:
+        key = self._tag + b":" + name.encode()
+        return list(getattr(self._client, command)(key, *args)) if key in self._keys else []
+
+    def fields(self, name: str) -> list[bytes]:
+        return self._read("hkeys", name)
+
+    def members(self, name: str) -> list[bytes]:
+        return self._read("zrange", name, 0, -1)
+
+    def entries(self, name: str) -> list[dict[bytes, bytes]]:
+        return [entry for _, entry in self._read("xrange", name)]
+
+    def indexed(self) -> Iterator[bytes]:
+        for name, lane in LISTS.items():
+            yield from (entry[lane:] for entry in self._read("lrange", name, 0, -1))
+        for name in ZSETS:
+            yield from (entry[1:] for entry in self.members(name))
+        for entry in self.members("park"):
+            yield entry.partition(b"\0")[2][1:]
+        yield from self.fields("moving")

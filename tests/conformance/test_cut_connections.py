@@ -386,9 +386,7 @@ async def test_J1_J10_QB2_a_client_that_dies_at_any_command_leaves_every_job_in_
     assert cut >= 9
 
 
-@pytest.mark.parametrize(
-    ("setup", "operation"), [(SETUPS[0], each) for each in OPERATIONS] + [("cluster", "jobs"), ("cluster", "moves")]
-)
+@pytest.mark.parametrize(("setup", "operation"), [(SETUPS[0], each) for each in OPERATIONS] + [("cluster", "jobs")])
 async def test_J1_a_process_killed_after_any_command_leaves_every_job_in_one_place(
     setup: str, operation: str, prefix: str, redis_setups: RedisSetups, tmp_path: Path
 ) -> None:
