@@ -145,7 +145,7 @@ def fingerprint_of(backend: Backend, store: Store | None) -> tuple[Hashable, Has
         (backend.endpoint, backend.secret, backend.url, backend.unsafe, backend.owner_alive),
         None if backend.instead_of is None else backend.instead_of.finding,
         backend.leader,
-        # All but the time of the reading, which is last.
+        # All but the time of the reading.
         tuple(count._replace(now=0) for counts in backend.counts.values() for count in counts.values()),
         tuple((version, *types.items()) for version, types in backend.parked.items()),
         tuple(backend.held.items()),
