@@ -120,7 +120,7 @@ async def test_J10_an_index_entry_without_a_record_is_removed(store: RedisStore,
         expected.insert(0, ("changes without record", "mut", job.encode()))
     before = await counts(store)
     assert found(await audit(store, QUEUE, load=1.0)) == expected
-    assert (await counts(store))[:-1] == before[:-1]  # it only looked
+    assert (await counts(store))._replace(now=0) == before._replace(now=0)  # it only looked
 
     mended = await audit(store, QUEUE, load=1.0, repair=True)
     assert found(mended) == expected
