@@ -414,3 +414,17 @@ async def test_jobs_find_their_partition_in_the_new_version(store: Store) -> Non
     for partition, name in enumerate(names):
         claim = await Worker(store, f"w{partition}").claim(at=ref(partition, 2))
         assert ids(claim) == [name]
+
+
+async def test_V7_a_mark_of_arrival_is_forgotten_for_the_source_that_it_names_only(store: Store) -> None:
+    await created(store)
+    await enqueue(store, "a")
+    await drained_into(store)
+    aside = await store.set_aside(ref(), LEADER, 2, 10)
+    target = ref(0, 2)
+    assert await store.adopt(target, 1, LEADER, ref(), aside) == [True]
+    await store.forget_arrived(target, LEADER, ref(1), [b"a"])
+    assert await store.arrivals(target) == [(b"a", ref())]
+    await store.let_go(ref(), LEADER, [b"a"])
+    await store.forget_arrived(target, LEADER, ref(), [b"a"])
+    assert await store.arrivals(target) == []
