@@ -175,7 +175,9 @@ def essence(arguments: tuple[Any, ...]) -> tuple[object, ...]:
     )
 
 
-def _stored_id(moved: base.Aside | base.DeadLetter | bytes) -> bytes:
+def _stored_id(moved: base.Aside | base.DeadLetter | PartitionRef | bytes) -> PartitionRef | bytes:
+    if isinstance(moved, PartitionRef):
+        return moved
     if isinstance(moved, bytes):
         return moved.rpartition(b"@")[0] or moved  # of a letter, or itself
     return moved.stored_id
@@ -205,6 +207,8 @@ def expected_call(call: Call, ids: list[bytes]) -> tuple[object, ...]:
             return (call.method, ref_of(call.ref), topology_of(call), call.number)
         case "settle" | "mark":
             return (call.method, ref_of(call.ref), topology_of(call))
+        case "counts":
+            return (call.method, [ref_of(call.ref)])
         case "bury_queue":
             return (call.method, topology_of(call))
         case "read_grave":

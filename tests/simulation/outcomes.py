@@ -24,6 +24,8 @@ OUTCOMES: dict[str, tuple[str, ...]] = {
     "late claim": ("claim none", "late"),
     "lease ends": ("expires", "ack none refused"),
     "forgotten": ("forgets", "close_partition tombstone"),
+    "settings forgotten": ("counts active", "write_topology yes, above", "write_topology no, above"),
+    "settings forgotten, draining": ("counts draining",),
     "dead letter": (
         "adopt_dead yes", "close_partition closed, dead", "close_partition draining, dead", "dead_letters some",
         "dead_letters none", "fail none refused", "remove_dead",
@@ -57,6 +59,8 @@ def outcome(step: Step) -> str:
         came_to += " refused"
     if step.call.method == "claim" and step.call.settled:
         came_to += ", acks"
+    if step.call.method == "write_topology" and step.call.topology and step.call.topology.epoch > step.call.number + 1:
+        came_to += ", above"  # what partitions go by, or what they remember
     return f"{step.call.method} {came_to}".rstrip()
 
 

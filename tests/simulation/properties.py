@@ -1,4 +1,4 @@
-"""The properties R1 to R5, R7 and R8 of the store protocol, as predicates on a state of the world."""
+"""R1 to R5, R7 and R8 of the store protocol, V12 and V13 where settings are concerned: predicates on a state."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ def invariant(model: Model, world: World) -> str | None:
         _one_place(model, world)
         or _valid_leases(model, world)
         or _settings(model, world)
+        or _agreed(model, world)
         or _woken(model, world)
         or _missed(world)
     )
@@ -108,16 +109,35 @@ def _valid_leases(model: Model, world: World) -> str | None:
 
 
 def _settings(model: Model, world: World) -> str | None:
-    """After `configure` has returned, no active partition and no job follows older settings, of whatever version."""
+    """After `configure` has returned, no active partition and no job follows older settings, of whatever version.
+
+    Unless a failover has forgotten that edit, or the version: then it is told again when it is brought back.
+    """
     topology = world.store.topology
     settled = max((local.settled for local in world.actors if isinstance(local, KeeperState)), default=0)
-    if not settled or topology is None:
+    if not settled or topology is None or settled in world.store.history.forgotten:
         return None
     for version in topology.versions:
+        if version.number in world.store.history.overlooked:
+            continue
         for ref in topology.refs(version.number):
             partition = model.machine.at(world.store, ref)
             if partition and (partition.state == "active" or partition.jobs) and partition.settings < settled:
                 return "V12 a partition follows settings from before a configure that has returned"
+    return None
+
+
+def _agreed(model: Model, world: World) -> str | None:
+    """When `configure` has returned, each partition of its topology goes by the settings, whatever was forgotten."""
+    topology = world.store.topology
+    for local in world.actors:
+        if isinstance(local, KeeperState) and topology is not None and local.agreed == topology:
+            for version in topology.versions:
+                for ref in topology.refs(version.number):
+                    partition = model.machine.at(world.store, ref)
+                    takes = partition and partition.state in ("active", "draining") and partition.epoch
+                    if partition and takes and partition.settings != topology.settings:
+                        return "V13 a partition goes by other settings than the edit that has just returned"
     return None
 
 

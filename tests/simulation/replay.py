@@ -7,7 +7,6 @@ After every step the reply, the topology and what each partition holds must be t
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, NamedTuple, cast
@@ -15,7 +14,7 @@ from typing import Any, NamedTuple, cast
 from headrace import lifecycle, migration
 from headrace.deletion import delete_queue
 from headrace.envelope import encode_body
-from headrace.errors import Fenced, HeadraceError
+from headrace.errors import Fenced
 from headrace.stores import base
 from headrace.topology import PartitionRef
 from headrace.topology import Topology as StoredTopology
@@ -23,10 +22,8 @@ from headrace.withdrawal import _withdraw
 from tests.simulation.comparison import (
     MOVES,
     QUEUE,
-    Request,
     at_time,
     comparable,
-    essence,
     expected_call,
     expected_facts,
     key,
@@ -44,13 +41,18 @@ from tests.simulation.leader import Leader, LeaderState
 from tests.simulation.reasserter import Reasserter, ReasserterState
 from tests.simulation.removing import Withdrawer, WithdrawerState
 from tests.simulation.sequences import Keeper, KeeperState, Promoter, PromoterState
+from tests.simulation.stepped import Stepped
+from tests.simulation.surpasser import Surpasser, SurpasserState
 from tests.simulation.values import Arrivals, Aside, Call, Counts, Reply, Topology
 from tests.simulation.world import Model, Step, World
 
 LONG_MS = 3_600_000
-PATIENCE = 60.0
 UNSTORED = ("wake", "read_wakes", "scale_to_zero", "scale_up", "sweep")
 """Steps of the model that are not steps of a store: the stream of wakes, and what the operator does with workers."""
+
+SEQUENCES = (Promoter, Keeper, Deleter, Leader, Reasserter, Surpasser, Withdrawer)
+"""Roles that are coroutines of the real thing."""
+EDITS = ("configure", "settle")
 
 Advance = Callable[[int], Awaitable[None]]
 Forget = Callable[[StoredTopology], Awaitable[None]]
@@ -80,64 +82,6 @@ def walk(model: Model, seed: int, most: int) -> list[Walked]:
     return steps
 
 
-class _Stepped:
-    """A sequence of steps whose every call of the store waits for its turn, in whatever order.
-
-    What changes nothing is not a step of the model: `counts`, and what failovers need, of which there is none here.
-    """
-
-    def __init__(self, store: base.Store, sequence: Callable[[base.Store], Coroutine[Any, Any, Any]]) -> None:
-        self._store = store
-        self._requests: asyncio.Queue[Request] = asyncio.Queue()
-        self._waiting: list[Request] = []
-        self._task = asyncio.ensure_future(sequence(cast(base.Store, self)))
-
-    def __getattr__(self, method: str) -> Callable[..., Awaitable[Any]]:
-        if method in ("counts", "replicated", "successor"):
-            passed: Callable[..., Awaitable[Any]] = getattr(self._store, method)
-            return passed
-
-        async def call(*arguments: Any, **options: Any) -> Any:
-            request = Request(method, arguments, options, asyncio.get_running_loop().create_future())
-            self._requests.put_nowait(request)
-            return await request.reply
-
-        return call
-
-    async def next(self, expected: tuple[object, ...]) -> Request:
-        """Return the expected call among those that it wants to make now; fail if it does not want it."""
-        while True:
-            for number, request in enumerate(self._waiting):
-                if (request.method, *essence(request.arguments)) == expected:
-                    return self._waiting.pop(number)
-            wanted = [(request.method, *essence(request.arguments)) for request in self._waiting]
-            assert self._requests.qsize() or not wanted, f"it wants {wanted}, the model {expected}"
-            further = await self._wanted()
-            assert further is not None, f"the sequence ended before the model's: {self._task}"
-            self._waiting.append(further)
-
-    async def _wanted(self) -> Request | None:
-        wanted = asyncio.ensure_future(self._requests.get())
-        async with asyncio.timeout(PATIENCE):
-            await asyncio.wait([wanted, self._task], return_when=asyncio.FIRST_COMPLETED)
-        if wanted.done():
-            return wanted.result()
-        wanted.cancel()
-        return None
-
-    async def ended(self) -> None:
-        """Wait for its end, without another call; an error of Headrace is an end like any other."""
-        request = self._waiting[0] if self._waiting else await self._wanted()
-        assert request is None, f"the model's sequence ended before {request}"
-        error = self._task.exception()
-        if error is not None and not isinstance(error, HeadraceError):
-            raise error
-
-    async def kill(self) -> None:
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
-
-
 class Replay:
     """Does the steps of a walk on ``store``, which is empty. ``advance`` lets its clock go on by some ms.
 
@@ -149,16 +93,20 @@ class Replay:
         self.store = store
         self._advance = advance
         self._forget = forget
-        self._sequences: dict[int, _Stepped] = {}
+        self._sequences: dict[int, Stepped] = {}
         self._heard = b""
+        self._ahead: list[Walked] = []
 
     async def run(self, steps: list[Walked]) -> None:
         """Do every step and compare; raise AssertionError at the first difference."""
         if self.model.setting.first:
             await lifecycle.promote(self.store, QUEUE, *self.model.setting.first)
+        if self.model.setting.promoted:
+            await lifecycle.promote(self.store, QUEUE, *self.model.setting.promoted)
         self._heard = await self.store.last_wake()
         try:
-            for walked in steps:
+            for at, walked in enumerate(steps):
+                self._ahead = steps[at:]
                 await self._step(walked)
                 await self._compare(walked.after)
         finally:
@@ -179,7 +127,7 @@ class Replay:
             await self._forget(stored(topology))
         elif step.fate in ("late", "sleeps"):
             pass  # the store has not seen it yet, or never will
-        elif isinstance(role, Promoter | Keeper | Deleter | Leader | Reasserter | Withdrawer):
+        elif isinstance(role, SEQUENCES):
             await self._sequence_step(walked)
         elif step.call.method not in UNSTORED:
             assert await self._call(step.call) == comparable(step.call, step.reply, self.model)
@@ -211,7 +159,8 @@ class Replay:
         step, number = walked.step, walked.step.actor
         before, after = walked.before.actors[number], walked.after.actors[number]
         if number not in self._sequences:
-            self._sequences[number] = _Stepped(self.store, self._sequence(walked))
+            counted = isinstance(after, SurpasserState) or (isinstance(after, KeeperState) and after.task in EDITS)
+            self._sequences[number] = Stepped(self.store, self._sequence(walked), counted=counted)
         uids = (step.call.uid,) if step.call.method == "withdraw" else step.call.uids
         request = await self._sequences[number].next(
             expected_call(step.call, sorted(self._key(uid)[1:] for uid in uids))
@@ -227,6 +176,11 @@ class Replay:
             assert reply == [step.reply]
         elif step.call.method in MOVES:
             assert moved(request, reply) == self._as_moved(step.reply)
+        elif step.call.method == "counts":
+            assert isinstance(step.reply, Counts)
+            (found,) = reply
+            assert found.state == step.reply.state
+            assert found.epoch == step.reply.open_epoch or not step.reply.open_epoch
         elif isinstance(reply, base.Counts):
             assert isinstance(step.reply, Counts)
             reply = at_time(reply, clients_may_retry=step.reply.may_retry)
@@ -258,6 +212,8 @@ class Replay:
             assert isinstance(after, ReasserterState)
             known = stored(after.known or role.remembered(walked.before.store)[0])
             return lambda store: lifecycle.reassert(store, known, proven=True)
+        if isinstance(role, Surpasser):
+            return self._surpassing(number)
         if isinstance(role, Leader):
             fence = base.Fence(role.term, f"term {role.term}")
             if walked.step.call.method == "arrivals":
@@ -272,7 +228,31 @@ class Replay:
             return lambda store: lifecycle.complete(store, QUEUE, chosen)
         if task == "finish":
             return lambda store: lifecycle.promote(store, QUEUE, topology.active, topology.partitions)
-        return lambda store: lifecycle.configure(store, QUEUE, settings(topology.settings + (task == "configure")))
+        assert isinstance(role, Keeper)
+        assert isinstance(local, KeeperState)
+        given = role.edits - local.edits + 1 if task == "configure" else topology.settings
+        return lambda store: lifecycle.configure(store, QUEUE, settings(given))
+
+    def _surpassing(self, number: int) -> Callable[[base.Store], Coroutine[Any, Any, Any]]:
+        """Return what the leader does, or `headrace.worker.recall` at the partition that the model chooses."""
+        role, local = self.model.roles[number], self._ahead[0].before.actors[number]
+        assert isinstance(role, Surpasser)
+        assert isinstance(local, SurpasserState)
+        known = stored(local.known) if local.known else None
+        steps = (walked.step for walked in self._ahead if walked.step.actor == number)
+        chosen = next((ref_of(step.call.ref) for step in steps if step.call.method == "counts"), None)
+
+        async def look(store: base.Store) -> None:
+            topology = await store.read_topology(QUEUE)
+            assert topology is not None
+            if not role.remembers:
+                await lifecycle.surpass(store, topology)
+            else:
+                (counts,) = await store.counts([chosen or topology.refs(topology.active)[0]])
+                if counts.state == "active":
+                    await lifecycle.surpass_epoch(store, topology, counts.epoch, known=known)
+
+        return look
 
     def _task(self, walked: Walked) -> tuple[str, int]:
         """Return what a keeper begins with this step: among its moves, the one that leads there."""
@@ -377,6 +357,8 @@ def _over(before: object, after: object) -> bool:
         return after.at == "over"
     if isinstance(after, ReasserterState):
         return after.known is None
+    if isinstance(after, SurpasserState):
+        return after.topology is None
     if isinstance(before, PromoterState) and isinstance(after, PromoterState):
         return after.task > before.task
     assert isinstance(after, KeeperState | LeaderState)

@@ -47,6 +47,14 @@ class Rules(NamedTuple):
     # a topology that was forgotten
     reassert: bool = True
     """Off: nobody writes again what partitions remember and the topology has forgotten."""
+    surpass: bool = True
+    """Off: nobody looks unasked whether partitions go by settings that the topology has forgotten."""
+    edits_surpass: bool = True
+    """Off: whoever edits the settings does not ask whether the partitions took them."""
+    known_is_later: bool = True
+    """Off: whoever remembers an older topology than the stored one takes its settings for forgotten ones."""
+    settle_takes_equal: bool = True
+    """Off: SETTLE leaves a draining partition that goes by the same epoch, be it that of a forgotten topology."""
     # deleting a queue
     graves: bool = True
     """Off: nothing is left of a deleted queue; one that is created again begins at epoch 1."""

@@ -1,4 +1,4 @@
-"""The sequences of `headrace.lifecycle` as roles: promote, configure, complete, and undo of an unpromoted version.
+"""The sequences of `headrace.lifecycle` as roles: promote, configure, complete.
 
 They are step for step what the code does; ``test_replay.py`` drives the code itself along traces of this model. The
 steps of one phase are done in any order, and the next phase begins when all of them are done.
@@ -52,6 +52,13 @@ def settle_calls(topology: Topology) -> Phases:
     """Return the last steps of `headrace.lifecycle.configure`."""
     refs = (ref for version in topology.versions for ref in topology.refs(version.number))
     return (tuple(Call("settle", ref, topology) for ref in refs),)
+
+
+@cache
+def count_calls(topology: Topology) -> Phases:
+    """Return the steps by which `headrace.lifecycle.surpass` looks whether a partition is ahead of the topology."""
+    refs = (ref for version in topology.versions for ref in topology.refs(version.number))
+    return (tuple(Call("counts", ref) for ref in refs),)
 
 
 @cache
@@ -193,7 +200,9 @@ class KeeperState(NamedTuple):
     """``task``: finish, complete, configure or settle; ``version`` of complete. ``reason`` says why not, if set.
 
     ``edits``: settings still to be changed. ``settled``: the newest settings that a `configure` has returned with.
-    ``holding``: partitions with dead letters; ``letters``: those of the first of them, ``copied``: so far.
+    ``newest``: the newest epoch that it has seen. ``agreed``: the topology that it has just made all partitions agree
+    with, where failovers forget. ``holding``: partitions with dead letters; ``letters``: those of the first of them,
+    ``copied``: so far.
     """
 
     edits: int
@@ -207,17 +216,31 @@ class KeeperState(NamedTuple):
     holding: tuple[Ref, ...] = ()
     letters: tuple[int, ...] = ()
     copied: tuple[int, ...] = ()
+    newest: int = 0
+    agreed: Topology | None = None
 
 
 class Keeper:
     """Level-triggered care of the topology, as the operator or a leader gives it; it starts anew after a crash."""
 
-    def __init__(self, name: str, rules: Rules, ids: tuple[str, ...], *, edits: int, finishes: bool) -> None:
+    def __init__(
+        self,
+        name: str,
+        rules: Rules,
+        ids: tuple[str, ...],
+        *,
+        edits: int = 0,
+        repeats: bool = False,
+        finishes: bool = False,
+        forgets: bool = False,
+    ) -> None:
         self.name = name
         self.rules = rules
         self.ids = ids
         self.edits = edits
+        self.repeats = repeats
         self.finishes = finishes
+        self.forgets = forgets
 
     def start(self) -> KeeperState:
         return KeeperState(self.edits)
@@ -229,6 +252,9 @@ class Keeper:
             yield Move(local, Call("read_topology"))
         elif local.at == "write":
             yield Move(local, Call("write_topology", topology=local.topology, number=local.topology.epoch - 1))
+        elif local.at == "raise":
+            raised = local.topology.surpassing(local.newest, None)
+            yield Move(local, Call("write_topology", topology=raised, number=local.topology.epoch))
         elif local.at == "letters":
             yield Move(local, self._letter_call(local, local.topology))
         else:
@@ -252,13 +278,14 @@ class Keeper:
         if store.topology is None:
             return
         read = Call("read_topology")
+        local = local._replace(agreed=None)
         for version in store.topology.older:
             yield Move(local._replace(task="complete", version=version.number), read)
         if local.edits:
             yield Move(local._replace(task="configure", edits=local.edits - 1), read)
         if self.finishes:
             yield Move(local._replace(task="finish"), read)
-        if self.edits and local.edits < self.edits:
+        if self.repeats and local.edits < self.edits:
             yield Move(local._replace(task="settle"), read)
 
     def _calls(self, local: KeeperState) -> Phases:
@@ -266,7 +293,7 @@ class Keeper:
         if local.task == "finish":
             return finish_calls(local.topology)
         if local.task in ("configure", "settle"):
-            return settle_calls(local.topology)
+            return count_calls(local.topology) if local.at == "counts" else settle_calls(local.topology)
         if local.at in ("drain", "again"):
             return drain_calls(local.topology, local.version)
         return remove_calls(local.topology, local.version)
@@ -279,11 +306,14 @@ class Keeper:
             assert reply is None or isinstance(reply, Topology)
             return self._rest(local) if reply is None or reply.deleting else self._read(local, reply)
         if call.method == "write_topology":
-            return self._written(local, won=bool(reply))
+            return self._written(local, call, won=bool(reply))
         assert local.topology is not None
         if local.at == "letters":
             return self._lettered(local, call, reply)
-        if isinstance(reply, Counts):
+        if call.method == "counts":
+            assert isinstance(reply, Counts)
+            local = local._replace(newest=max(local.newest, reply.open_epoch))
+        elif isinstance(reply, Counts):
             assert call.ref is not None
             holding = (*local.holding, call.ref) if reply.dead and self.rules.dead_letters_move else local.holding
             local = local._replace(reason=local.reason or self._reason(reply), holding=holding)
@@ -314,7 +344,7 @@ class Keeper:
 
     def _read(self, local: KeeperState, topology: Topology) -> KeeperState:
         if local.task == "configure":
-            return local._replace(at="write", topology=topology.configured())
+            return local._replace(at="write", topology=topology.configured(self.edits - local.edits))
         if local.task != "complete":
             return local._replace(at="calls", topology=topology)
         version = topology.version(local.version)
@@ -323,9 +353,11 @@ class Keeper:
         at = "remove" if version.state == "removing" else "drain"
         return local._replace(at=at, topology=topology, done=0, reason="", holding=())
 
-    def _written(self, local: KeeperState, *, won: bool) -> KeeperState:
+    def _written(self, local: KeeperState, call: Call, *, won: bool) -> KeeperState:
         topology = local.topology
         assert topology is not None
+        if local.at == "raise":  # lost: it is not the stored one any more, so nothing was forgotten
+            return local._replace(at="raised", topology=call.topology, done=0) if won else self._agreed(local)
         if not won:
             return local._replace(at="read", topology=None, done=0)
         if local.task == "configure":
@@ -338,7 +370,11 @@ class Keeper:
         topology = local.topology
         assert topology is not None
         if local.task in ("configure", "settle"):
-            return KeeperState(local.edits, settled=max(local.settled, topology.settings))
+            if local.at == "calls" and self.rules.edits_surpass:
+                return local._replace(at="counts", done=0)
+            if local.at == "counts" and local.newest > topology.epoch:
+                return local._replace(at="raise", done=0)
+            return self._agreed(local)
         if local.at == "remove" and local.reason:  # a failover has forgotten that it was closed
             return local._replace(at="again", done=0, reason="")
         if local.task == "finish" or local.reason:
@@ -350,42 +386,14 @@ class Keeper:
         target = topology.removing(local.version) if local.at == "drain" else topology.dropped(local.version)
         return local._replace(at="write", topology=target, done=0)
 
+    def _agreed(self, local: KeeperState) -> KeeperState:
+        """Return the state after a `configure` that has returned."""
+        assert local.topology is not None
+        settled = max(local.settled, local.topology.settings)
+        return KeeperState(local.edits, settled=settled, agreed=local.topology if self.forgets else None)
+
     def unknown(self, local: KeeperState, call: Call) -> KeeperState | None:
         return None
 
     def crash(self, local: KeeperState) -> KeeperState | None:
         return self._rest(local) if local.task and local.topology is not None else None
-
-
-class UndoerState(NamedTuple):
-    at: str = "read"
-    step: int = 0
-
-
-class Undoer:
-    """Removes what was installed of a version that nobody has promoted yet, while somebody may promote it."""
-
-    def __init__(self, version: int, partitions: int) -> None:
-        self.name = "U"
-        self.refs = tuple(Ref(version, partition) for partition in range(partitions))
-
-    def start(self) -> UndoerState:
-        return UndoerState()
-
-    def moves(self, local: UndoerState, store: Store) -> Iterable[Move]:
-        if local.at == "read":
-            yield Move(local, Call("read_topology"))
-        elif local.at == "discard":
-            yield Move(local, Call("discard", self.refs[local.step]))
-
-    def reply(self, local: UndoerState, call: Call, reply: Reply) -> UndoerState:
-        if local.at == "read":
-            assert isinstance(reply, Topology)
-            return UndoerState("over" if self.refs[0].version <= reply.highest else "discard")
-        return UndoerState("over") if local.step + 1 == len(self.refs) else UndoerState("discard", local.step + 1)
-
-    def unknown(self, local: UndoerState, call: Call) -> UndoerState | None:
-        return None
-
-    def crash(self, local: UndoerState) -> UndoerState | None:
-        return None

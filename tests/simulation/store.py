@@ -53,6 +53,7 @@ class Machine(RemovingSteps):
             "install": self.install,
             "settle": self.settle,
             "mark": self.mark,
+            "counts": self.counts,
             "close_partition": self.close_partition,
             "remove": self.remove,
             "discard": self.discard,
@@ -153,7 +154,7 @@ class Machine(RemovingSteps):
         if partition.state == "active" and partition.epoch <= topology.epoch:
             partitions = version.partitions if self.rules.settle_overwrites else partition.partitions
             partition = partition._replace(epoch=topology.epoch, partitions=partitions, settings=topology.settings)
-        elif partition.state == "draining" and partition.epoch <= topology.epoch:
+        elif partition.state == "draining" and partition.epoch < topology.epoch + self.rules.settle_takes_equal:
             partition = partition._replace(epoch=topology.epoch, settings=topology.settings)
         return self.put(store, call.ref, partition), partition.state
 
@@ -170,6 +171,12 @@ class Machine(RemovingSteps):
             epoch = partition.epoch if self.rules.mark_keeps_epoch else max(partition.epoch, topology.epoch)
             partition = partition._replace(state="draining", epoch=epoch, successor=topology)
         return self.put(store, call.ref, partition), partition.state
+
+    def counts(self, store: Store, call: Call) -> Outcome:
+        partition = self.at(store, call.ref)
+        if partition is None:
+            return store, Counts("absent", 0, False)
+        return store, Counts(partition.state, len(partition.dead), False, partition.epoch)
 
     def close_partition(self, store: Store, call: Call) -> Outcome:
         """Whether a client may still resend is filled in by the world, which knows the producers."""

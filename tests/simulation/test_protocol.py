@@ -10,7 +10,7 @@ import pytest
 from tests.simulation.checking import check
 from tests.simulation.mutants import CAUGHT, CAUGHT_TOGETHER, NOT_CAUGHT
 from tests.simulation.rules import PROTOCOL, Rules
-from tests.simulation.scenarios import LARGE, SMALL
+from tests.simulation.scenarios import LARGE, SMALL, UNGUARDED
 from tests.simulation.world import Model, describe
 
 VERIFIED = {
@@ -25,6 +25,9 @@ VERIFIED = {
     "no leader": "V11",
     "edit and promote": "V12",
     "forgotten": "V13",
+    "settings forgotten": "V13",
+    "settings forgotten, remembered": "V13",
+    "settings forgotten, draining": "V13",
     "lost claim reply": "V14",
     "sleeps": "O20",
 }
@@ -47,6 +50,10 @@ PROVED = {
     "install_reasserts",
     "mark_keeps_epoch",
     "reassert",
+    "surpass",
+    "edits_surpass",
+    "known_is_later",
+    "settle_takes_equal",
     "resume_voids",
     "sleep_needs_empty",
     "sleep_before_zero",
@@ -134,6 +141,14 @@ def test_V13_model_a_write_of_the_topology_that_was_forgotten_is_made_again() ->
     _catches("reassert")
 
 
+def test_V13_model_no_partition_goes_on_with_settings_that_were_forgotten() -> None:
+    """In the end all go by what is stored, and an edit reaches all; what somebody remembers is no older than that."""
+    for name in ("settings forgotten", "settings forgotten, remembered", "settings forgotten, draining"):
+        _holds(name)
+    for rule in ("surpass", "edits_surpass", "known_is_later", "settle_takes_equal"):
+        _catches(rule)
+
+
 def test_V14_model_a_lost_claim_is_resumed() -> None:
     _holds("lost claim reply")
     _catches("resume_voids")
@@ -148,6 +163,12 @@ def test_O20_model_no_job_waits_unheard_in_a_queue_without_workers() -> None:
 @pytest.mark.parametrize("name", [name for name in SMALL if name not in VERIFIED])
 def test_the_protocol_holds(name: str) -> None:
     _holds(name)
+
+
+@pytest.mark.parametrize("name", UNGUARDED)
+def test_what_is_said_not_to_be_guarded_breaks(name: str) -> None:
+    """Once it is guarded, it belongs to the others, and the docs are to say so."""
+    assert (check(UNGUARDED[name]).violation or "").startswith("V12 ")
 
 
 LONG = {"dead_letters_need_active"}

@@ -2,7 +2,7 @@
 
 They are the values of `headrace.topology` and `headrace.stores.base` cut down to what the protocol decides on: no
 payloads, no clock. What a clock decides is a step of the environment (a lease ends) or a question about the producers
-(may one of them still resend?). Settings are a number that grows with every edit.
+(may one of them still resend?). Settings are the number of the edit that made them.
 """
 
 from __future__ import annotations
@@ -74,8 +74,13 @@ class Topology(NamedTuple):
     def dropped(self, number: int) -> Topology:
         return self._replace(epoch=self.epoch + 1, versions=tuple(v for v in self.versions if v.number != number))
 
-    def configured(self) -> Topology:
-        return self._replace(epoch=self.epoch + 1, settings=self.settings + 1)
+    def configured(self, settings: int) -> Topology:
+        return self._replace(epoch=self.epoch + 1, settings=settings)
+
+    def surpassing(self, epoch: int, known: Topology | None, *, later: bool = True) -> Topology:
+        """Return this topology above an ``epoch`` that partitions go by; ``later``: as `Rules.known_is_later`."""
+        forgotten = known is not None and (not later or self.epoch < known.epoch <= epoch)
+        return self._replace(epoch=epoch + 1, settings=known.settings if known and forgotten else self.settings)
 
     def recalling(self, known: Topology) -> Topology:
         """Return this topology with the versions of ``known`` that it has forgotten."""
@@ -147,6 +152,10 @@ class History(NamedTuple):
     dropped: tuple[int, ...] = ()
     """Jobs that were deleted with their queue, or withdrawn, one entry each."""
     purged: tuple[int, ...] = ()
+    forgotten: tuple[int, ...] = ()
+    """Edits of the settings that a failover has forgotten."""
+    overlooked: tuple[int, ...] = ()
+    """Versions that a failover has forgotten."""
 
     def ends(self, uid: int) -> int:
         """Return how often the job of an enqueue call has come to an end."""
@@ -207,11 +216,20 @@ class Leased(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """Reply of close_partition: state afterwards, dead letters, whether a client may still resend."""
+    """Reply of close_partition and counts: state (afterwards), dead letters, whether a client may still resend.
+
+    ``epoch``: whose settings the partition goes by, of counts only.
+    """
 
     state: str
     dead: int
     may_retry: bool
+    epoch: int = 0
+
+    @property
+    def open_epoch(self) -> int:
+        """The epoch of a partition that still takes settings."""
+        return self.epoch if self.state in ("active", "draining") else 0
 
 
 class Aside(NamedTuple):

@@ -13,9 +13,11 @@ from tests.simulation.producer import Producer, ProducerState
 from tests.simulation.reasserter import Reasserter
 from tests.simulation.removing import Purger, Withdrawer
 from tests.simulation.rules import PROTOCOL, Rules
-from tests.simulation.sequences import Keeper, Promoter, Undoer
+from tests.simulation.sequences import Keeper, Promoter, finish_calls, install_calls
 from tests.simulation.sleeper import Sleeper
 from tests.simulation.store import Machine
+from tests.simulation.surpasser import Surpasser
+from tests.simulation.undoer import Undoer
 from tests.simulation.values import (
     Call,
     Counts,
@@ -73,7 +75,9 @@ class Setting:
 
     ``first``: version and partitions that exist at the beginning, None for a queue without topology. ``promoters``:
     for each promoter the (version, partitions) it promotes in turn; ``level``: it sees to it that the last one stays
-    the active one. ``edits``: changes of the settings by the keeper.
+    the active one. ``edits``: changes of the settings by the keeper, which ``repeats`` what is stored.
+    ``promoted``: version and partitions that were promoted after that, before the beginning.
+    ``remembers``: a worker knows what it read before a failover.
     ``finishes``: whether the keeper also finishes promotions that others began.
     ``leaders``: how many lead one after the other and move jobs; none of the former notices that it was replaced.
     ``undo``: a version and partitions that somebody undoes while it is unpromoted.
@@ -85,11 +89,13 @@ class Setting:
 
     enqueues: Sequence[Enqueue] = ()
     first: tuple[int, int] | None = (1, 1)
+    promoted: tuple[int, int] | None = None
     promoters: Sequence[tuple[tuple[int, int], ...]] = ()
     workers: int = 1
     keepers: int = 1
     level: bool = False
     edits: int = 0
+    repeats: bool = True
     leaders: int = 0
     finishes: bool = False
     undo: tuple[int, int] | None = None
@@ -101,10 +107,11 @@ class Setting:
     deletes: bool = False
     withdraws: int | None = None
     purges: bool = False
+    remembers: bool = False
 
     def sizes(self) -> dict[int, int]:
         """Return the most partitions that any actor gives to each version."""
-        sizes = dict([self.first] if self.first else [])
+        sizes = dict(given for given in (self.first, self.promoted) if given)
         for number, partitions in [task for tasks in self.promoters for task in tasks]:
             sizes[number] = max(sizes.get(number, 0), partitions)
         return sizes
@@ -132,13 +139,25 @@ class Model:
             Promoter(number, tasks, rules, level=setting.level) for number, tasks in enumerate(setting.promoters)
         ]
         for number in range(setting.keepers):
-            edits = setting.edits if number == 0 else 0
-            self.roles.append(Keeper(f"K{number}", rules, self.machine.ids, edits=edits, finishes=setting.finishes))
+            keeper = Keeper(
+                f"K{number}",
+                rules,
+                self.machine.ids,
+                edits=setting.edits if number == 0 else 0,
+                repeats=setting.repeats,
+                finishes=setting.finishes,
+                forgets=self.machine.forgets,
+            )
+            self.roles.append(keeper)
         self.roles += [
             Leader(term, self.machine.ids, self.machine.refs, rules) for term in range(1, setting.leaders + 1)
         ]
         if setting.budget.forgets and rules.reassert:
             self.roles.append(Reasserter(self.machine))
+        if setting.budget.forgets and setting.edits and rules.surpass:
+            self.roles.append(Surpasser("S", rules, remembers=False))
+            if setting.remembers:
+                self.roles.append(Surpasser("R", rules, remembers=True))
         if setting.undo:
             self.roles.append(Undoer(*setting.undo))
         if setting.sleeps:
@@ -157,6 +176,11 @@ class Model:
         partitions = tuple(created if ref in listed else None for ref in self.machine.refs)
         nothing = (0,) * len(self.setting.enqueues)
         store = Store(topology, partitions, History(nothing, nothing, nothing, dropped=nothing, purged=nothing))
+        if topology and self.setting.promoted:
+            topology = topology.promoted(*self.setting.promoted)
+            for call in (call for phase in (*install_calls(topology), *finish_calls(topology)) for call in phase):
+                store, _ = self.machine.apply(store, call)
+            store = store._replace(topology=topology)
         return World(store, tuple(role.start() for role in self.roles), (), self.setting.budget)
 
     # ---- steps ----------------------------------------------------------------------------------------------------
@@ -179,7 +203,7 @@ class Model:
             yield Step(-1, "arrives", call, reply), world._replace(store=store, network=tuple(network))
         if world.budget.forgets and (before := world.store.before) is not None:
             budget = world.budget._replace(forgets=world.budget.forgets - 1)
-            store = world.store._replace(topology=before, before=None)
+            store = world.store._replace(topology=before, before=None, history=_forgetting(world.store, before))
             yield Step(-1, "forgets", Call("")), world._replace(store=store, budget=budget)
         yield from self._expiries(world)
         if self.setting.oversleeps:
@@ -192,7 +216,7 @@ class Model:
         self, world: World, number: int, role: Role[Any], local: Hashable, call: Call
     ) -> Iterator[tuple[Step, World]]:
         store, reply = self.machine.apply(world.store, call)
-        if isinstance(reply, Counts) and self._may_resend(world, call.ref):
+        if isinstance(reply, Counts) and call.method == "close_partition" and self._may_resend(world, call.ref):
             reply = reply._replace(may_retry=True)
         actors = _with(world.actors, number, role.reply(local, call, reply))
         if call.method == "scale_to_zero":
@@ -247,6 +271,16 @@ class Model:
         assert isinstance(local, WorkerState)
         known = {known for _, known in (*local.held, *local.acks)}
         return token in known or token == local.asked
+
+
+def _forgetting(store: Store, before: Topology) -> History:
+    """Return the history after a failover that has put ``before`` in the place of the stored topology."""
+    history, lost = store.history, store.topology
+    assert lost is not None
+    if lost.settings != before.settings:
+        history = history._replace(forgotten=(*history.forgotten, lost.settings))
+    overlooked = tuple(version.number for version in lost.versions if before.version(version.number) is None)
+    return history._replace(overlooked=history.overlooked + overlooked)
 
 
 def _with(actors: tuple[Hashable, ...], number: int, local: Hashable) -> tuple[Hashable, ...]:
