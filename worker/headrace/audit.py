@@ -13,9 +13,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from headrace.errors import DataDamaged, TopologyUnreadable
+from headrace.errors import DataDamaged, TopologyUnreadable, UnknownQueue
 from headrace.known_queue import topology_of
-from headrace.lifecycle import finish_promote, settle_all
 from headrace.pacing import DEFAULT_LOAD, paced
 from headrace.stores.base import Counts, Leftover, LeftoverKind, PartitionAudit, PartitionState, Pause, Store
 from headrace.topology import MAX_PARTITIONS, PartitionRef, Topology, check_queue_name, labelled
@@ -78,11 +77,11 @@ async def audit(
     topology = topology or await _readable_topology(store, queue)
     if topology is None:  # nobody can say which partitions there should be
         return found
-    listed = {ref.label: ref for version in sorted(topology.versions) for ref in topology.refs(version)}
+    listed = {ref.label: ref for ref in _listed(topology)}
     spoilt: set[str] = set()
     for ref in listed.values():
         each = await store.audit_partition(ref, repair=repair, pause=pause)
-        if repair and await _settled(store, topology, ref, each):
+        if repair and await _settled(store, ref, each):
             again = await store.audit_partition(ref, repair=repair, pause=pause)
             each = again._replace(leftovers=[*each.leftovers, *again.leftovers])
         found.partitions += 1
@@ -94,7 +93,7 @@ async def audit(
         if kind and each.proven:
             stays, mend = await _stays(store, topology, ref, kind), repair and kind == "partition missing"
             if stays and mend:
-                await _settle(store, topology)
+                mend = await _settle(store, ref)
             if stays:
                 found.leftovers.append(Place(ref.label, Leftover(kind, "meta", ref.label.encode(), mend)))
             if each.records and kind == "partition missing" and (mend or not stays):
@@ -142,18 +141,31 @@ async def _readable_topology(store: Store, queue: str) -> Topology | None:
         return None
 
 
-async def _settled(store: Store, topology: Topology, ref: PartitionRef, audit: PartitionAudit) -> bool:
+async def _settled(store: Store, ref: PartitionRef, audit: PartitionAudit) -> bool:
     """Whether fields of a partition's meta had to go, and were made anew."""
-    if not any(left.kind == "settings unreadable" and left.repaired for left in audit.leftovers):
+    lacking = any(left.kind == "settings unreadable" and left.repaired for left in audit.leftovers)
+    return lacking and await _settle(store, ref)
+
+
+async def _settle(store: Store, ref: PartitionRef) -> bool:
+    """Give a partition the state and the settings that the topology says now; whether it still lists it.
+
+    An audit takes its time: meanwhile the queue may have been paused, or the partition's version superseded.
+    """
+    try:
+        current = await _readable_topology(store, ref.queue)
+    except UnknownQueue:
         return False
-    await _settle(store, topology)
+    if current is None or current.deleting or ref not in _listed(current):
+        return False
+    if ref.version in current.older:
+        await store.mark(ref, current)
+    await store.settle(ref, current)
     return True
 
 
-async def _settle(store: Store, topology: Topology) -> None:
-    """Give every partition the state and the settings that the topology says."""
-    await finish_promote(store, topology)
-    await settle_all(store, topology)
+def _listed(topology: Topology) -> tuple[PartitionRef, ...]:
+    return tuple(ref for version in sorted(topology.versions) for ref in topology.refs(version))
 
 
 def _note(found: QueueAudit, ref: PartitionRef, audit: PartitionAudit, *, again: bool = False) -> None:

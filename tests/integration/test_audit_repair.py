@@ -1,0 +1,110 @@
+"""What --repair gives to a partition or a queue is what counts at that moment, whatever happens beside a long audit."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+
+import pytest
+
+from headrace.audit import audit
+from headrace.errors import DataDamaged
+from headrace.lifecycle import promote
+from headrace.pausing import pause_queue
+from headrace.stores.base import PartitionAudit, PartitionState, Pause
+from headrace.stores.redis import RedisStore
+from headrace.topology import PartitionRef, Topology
+from tests.conformance.steps import QUEUE, created, ref
+from tests.integration.damage import JUNK
+from tests.services.redis import RedisServer
+
+
+class Beside(RedisStore):
+    """Lets somebody do something just before an audit comes to a partition, and counts what is settled."""
+
+    before: tuple[PartitionRef, Callable[[], Awaitable[object]]] | None = None
+
+    def __init__(self, url: str, prefix: str) -> None:
+        super().__init__(url, prefix=prefix)
+        self.settled: list[str] = []
+
+    async def audit_partition(self, ref: PartitionRef, *, repair: bool, pause: Pause) -> PartitionAudit:
+        if self.before is not None and self.before[0] == ref:
+            (_, happen), self.before = self.before, None
+            await happen()
+        return await super().audit_partition(ref, repair=repair, pause=pause)
+
+    async def settle(self, ref: PartitionRef, topology: Topology) -> PartitionState:
+        self.settled.append(ref.label)
+        return await super().settle(ref, topology)
+
+
+Hand = Callable[..., object]
+
+
+@pytest.fixture
+async def store(redis_server: RedisServer, prefix: str) -> AsyncIterator[Beside]:
+    store = Beside(redis_server.url, prefix)
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+def meta(redis_server: RedisServer, prefix: str) -> Hand:
+    """Somebody with redis-cli: (command, number of the partition of v1, arguments)."""
+
+    def run(command: str, partition: int, *arguments: object) -> object:
+        with redis_server.client() as client:
+            return client.execute_command(command, f"{{{prefix}:{QUEUE}:1:{partition}}}:meta", *arguments)
+
+    return run
+
+
+async def test_J10_several_settings_that_were_replaced_are_made_anew_by_one_repair(store: Beside, meta: Hand) -> None:
+    await created(store, 3)
+    for number in (0, 2):
+        meta("SET", number, "x")
+    result = await audit(store, QUEUE, load=1.0, repair=True)
+    assert (result.open, result.unproven) == ([], [])
+    assert [meta("HGET", number, "s") for number in range(3)] == [b"A", b"A", b"A"]
+    assert (await audit(store, QUEUE, load=1.0)).leftovers == []
+
+
+async def test_J10_each_damaged_partition_is_settled_once_and_no_other(store: Beside, meta: Hand) -> None:
+    await created(store, 8)
+    store.settled.clear()
+    for number in (1, 3, 5):
+        meta("HSET", number, "cap", JUNK)
+    meta("DEL", 6)
+    assert (await audit(store, QUEUE, load=1.0, repair=True)).open == []
+    assert store.settled == ["1:1", "1:3", "1:5", "1:6"]
+
+
+async def test_J10_a_queue_paused_beside_a_repair_is_paused_in_the_mended_partition(store: Beside, meta: Hand) -> None:
+    await created(store, 2)
+    meta("HSET", 1, "e", JUNK)
+
+    async def paused() -> None:
+        with suppress(DataDamaged):  # of the partition that is about to be mended
+            await pause_queue(store, QUEUE)
+
+    store.before = (ref(1), paused)
+    assert (await audit(store, QUEUE, load=1.0, repair=True)).open == []
+    assert [meta("HGET", number, "hold") for number in range(2)] == [b"1", b"1"]
+
+
+async def test_J10_a_version_superseded_beside_a_repair_drains_in_the_mended_partition(
+    store: Beside, meta: Hand
+) -> None:
+    await created(store, 3)
+    meta("HSET", 1, "s", JUNK)
+    meta("DEL", 2)
+
+    async def superseded() -> None:
+        with suppress(DataDamaged):
+            await promote(store, QUEUE, 2, 1)
+
+    store.before = (ref(1), superseded)
+    await audit(store, QUEUE, load=1.0, repair=True)
+    assert [meta("HGET", number, "s") for number in range(3)] == [b"D", b"D", b"D"]
+    assert (await audit(store, QUEUE, load=1.0)).open == []
