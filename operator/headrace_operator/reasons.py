@@ -52,6 +52,7 @@ class Reason(StrEnum):
     STORE_FULL = "StoreFull"
     UNSAFE_REDIS = "UnsafeRedis"
     BACKEND_CHANGED = "BackendChanged"
+    DATA_DAMAGED = "DataDamaged"
     TOPOLOGY_UNREADABLE = "TopologyUnreadable"
     TOPOLOGY_LOST = "TopologyLost"
     TOPOLOGY_DRIFTED = "TopologyDrifted"

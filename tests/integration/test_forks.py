@@ -11,17 +11,17 @@ from tests.conformance.steps import QUEUE, sizes
 from tests.services.redis import RedisServer
 
 _PRELUDE = """
-import asyncio, os, signal, sys
+import asyncio, ctypes, os, signal, sys
 
 from headrace import App, HeadraceError, Producer, SyncProducer, Worker, WorkerSettings, open_store
 
 URL, PREFIX = sys.argv[1:]
 
 
-def forked(call):
+def forked(call, fork=os.fork):
     # What a child that is forked off here says, and how it ends; what hangs is to end.
     read, write = os.pipe()
-    if os.fork() == 0:
+    if fork() == 0:
         signal.alarm(60)
         try:
             said = repr(call())
@@ -72,6 +72,17 @@ asyncio.run(enqueue("of the parent"))
     assert [line[-2:] for line in said] == [";0", ";0"]
     assert await sizes(store) == {"ready": 1}
     await store.close()
+
+
+def test_M17_a_fork_of_which_python_is_not_told_is_noticed(redis_server: RedisServer, prefix: str) -> None:
+    """As servers written in C do it. Without a look at the process the call would wait for a thread that is not there."""
+    program = """
+producer = SyncProducer(URL, prefix=PREFIX)
+forked(lambda: producer.enqueue("emails", "send"), ctypes.PyDLL(None).fork)
+"""
+    (said,) = run(program, redis_server.url, prefix)
+    assert said.startswith("this SyncProducer was made in another process")
+    assert said.endswith(";0")
 
 
 async def test_M17_a_store_of_before_a_fork_may_be_used_by_children_unless_it_was_connected(

@@ -11,28 +11,17 @@ import os
 from headrace.errors import HeadraceError
 
 
-class _Forks:
-    """How many forks lie between the first process and this one."""
-
-    number = 0
-
-
-def _forked() -> None:
-    _Forks.number += 1
-
-
-if hasattr(os, "register_at_fork"):  # not where nothing forks
-    os.register_at_fork(after_in_child=_forked)
-
-
 def this_process() -> int:
-    """Return a number that a fork changes: a look at a variable, where the process id would be a system call."""
-    return _Forks.number
+    """Return what a fork changes.
+
+    The process id, although it is a system call: hooks for forks do not run if the caller of ``fork`` is written in C.
+    """
+    return os.getpid()
 
 
 def check_process(what: str, made_in: int) -> None:
     """Raise HeadraceError unless ``what`` was made in this process; ``made_in``: `this_process` of then."""
-    if made_in != _Forks.number:
+    if made_in != this_process():
         raise HeadraceError(
             f"this {what} was made in another process, which this one was forked off; make one per process, after the "
             "fork"

@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Hashable, Mapping
 from dataclasses import replace
 
-from headrace.errors import HeadraceError, TopologyUnreadable
+from headrace.errors import DataDamaged, HeadraceError, TopologyUnreadable
 from headrace.leadership.overview import Leader, read_leader
 from headrace.stores.base import Counts, Store
 from headrace.topology import PartitionRef, Topology
@@ -51,6 +51,8 @@ class RedisView:
             return silent, None
         except TopologyUnreadable as error:
             return ConnectionProblem(Finding(Reason.TOPOLOGY_UNREADABLE, str(error)), stalled=True), None
+        except DataDamaged as error:  # of this queue: the connection, which other Queues share, is sound
+            return ConnectionProblem(Finding(Reason.DATA_DAMAGED, str(error))), None
         except HeadraceError as error:
             found = problem(error)
             self._connections.failed(connected.store, found)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 
@@ -59,6 +61,26 @@ def test_O11_O26_a_redis_that_is_down_at_first_is_found_later_and_errors_add_no_
             queues.wait(name)
         # Five Queues, one pool.
         assert connections(own_redis) <= steady + 2 <= 12
+
+
+def test_J10_a_queue_whose_keys_somebody_else_overwrote_is_told_and_troubles_no_other_on_that_redis(
+    queues: Queues, redis: RedisServer
+) -> None:
+    damaged = queues.queue_name("damaged")
+    for name in ("damaged", "sound"):
+        queues.apply(name, connection={"url": redis.url})
+        queues.wait(name)
+    lane = f"{{headrace:{damaged}:1:0}}:r1"
+    with closing(redis.client()) as client:
+        client.set(lane, "not a list")
+    told = queues.wait("damaged", "ConnectionReady", "False", "DataDamaged")
+    assert lane in queues.condition("damaged", "ConnectionReady")["message"], told
+    queues.patch("sound", leaseSeconds=77)
+    queues.wait("sound")
+    assert queues.condition("sound", "ConnectionReady")["status"] == "True"
+    command = [sys.executable, "-m", "headrace", "audit", damaged, "--repair", "--yes", "--redis-url", redis.url]
+    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    queues.wait("damaged")
 
 
 def test_a_redis_that_turns_read_only_freezes_the_queue_and_is_used_again_afterwards(

@@ -1,5 +1,5 @@
 -- fenced(FENCE, epoch, nonce, ttl): false if the token rules, whose claim is then prolonged by ttl ms; else the epoch
--- that rules. Every leader script begins with it, with the fence as its first key, and on an epoch answers
+-- that rules. A beat begins with it, with the fence as its first key, and on an epoch answers
 -- redis.error_reply('FENCED ' .. epoch) before it has written anything.
 local function fenced(FENCE, epoch, nonce, ttl)
   local ruling = redis.call('HMGET', FENCE, 'epoch', 'nonce')
