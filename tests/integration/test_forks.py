@@ -75,7 +75,7 @@ asyncio.run(enqueue("of the parent"))
 
 
 def test_M17_a_fork_of_which_python_is_not_told_is_noticed(redis_server: RedisServer, prefix: str) -> None:
-    """As servers written in C do it. Without a look at the process the call would wait for a thread that is not there."""
+    """As servers in C do it. Without a look at the process the call would wait for a thread that is not there."""
     program = """
 producer = SyncProducer(URL, prefix=PREFIX)
 forked(lambda: producer.enqueue("emails", "send"), ctypes.PyDLL(None).fork)
