@@ -3,6 +3,7 @@
 from itertools import count
 
 from headrace.dead_letters import dead_jobs, delete_dead, open_letter, retry_dead
+from headrace.ids import encode_id
 from headrace.known_queue import topology_of
 from headrace.lifecycle import promote
 from headrace.producer import Producer
@@ -129,6 +130,21 @@ async def test_V10_letters_of_one_id_and_one_time_in_two_versions_stay_two(store
     found = await store.dead_letters(target)
     assert [(letter.stored_id, letter.record) for letter in found] == [(b"x", b"of v2"), (b"x", b"of v1")]
     assert (await counts(store, target)).dead == 2
+
+
+async def test_V10_two_letters_of_one_id_that_holds_zero_bytes_stay_two(store: Store) -> None:
+    stored = encode_id("00000000-0000-4000-8000-000000000001")
+    assert b"\x00" in stored
+    await created(store)
+    await promote(store, QUEUE, 2, 1)
+    target = ref(0, 2)
+    for record in (b"of v1", b"of v2", b"of v1", b"of v2"):  # the copy may be repeated
+        assert await store.adopt_dead(target, [DeadLetter(stored + b"@1000", 1000, record, b"")])
+    found = await store.dead_letters(target)
+    assert [(each.letter, each.died_at, each.record) for each in found] == [
+        (stored + b"@1000", 1000, b"of v1"),
+        (stored + b"@1001", 1001, b"of v2"),
+    ]
 
 
 async def test_V10_QD5_a_live_job_of_the_same_id_is_not_disturbed_and_the_letter_stays(store: Store) -> None:

@@ -11,7 +11,7 @@ from headrace.audit import audit
 from headrace.errors import DataDamaged
 from headrace.lifecycle import promote
 from headrace.pausing import pause_queue
-from headrace.stores.base import PartitionAudit, PartitionState, Pause
+from headrace.stores.base import DeadLetter, PartitionAudit, PartitionState, Pause
 from headrace.stores.redis import RedisStore
 from headrace.topology import PartitionRef, Topology
 from tests.conformance.steps import QUEUE, created, ref
@@ -108,3 +108,16 @@ async def test_J10_a_version_superseded_beside_a_repair_drains_in_the_mended_par
     await audit(store, QUEUE, load=1.0, repair=True)
     assert [meta("HGET", number, "s") for number in range(3)] == [b"D", b"D", b"D"]
     assert (await audit(store, QUEUE, load=1.0)).open == []
+
+
+async def test_V10_a_letter_that_cannot_be_read_is_another_one(
+    store: Beside, redis_server: RedisServer, prefix: str
+) -> None:
+    await created(store)
+    with redis_server.client() as client:
+        for letter, packed in ((b"x@1000", b"\x07"), (b"x@1001", JUNK)):
+            client.hset(f"{{{prefix}:{QUEUE}:1:0}}:letters", letter, packed)
+            client.zadd(f"{{{prefix}:{QUEUE}:1:0}}:dead", {letter: int(letter[2:])})
+    assert await store.adopt_dead(ref(), [DeadLetter(b"x@1000", 1000, b"of v1", b"")])
+    found = [each for each in await store.dead_letters(ref()) if each.record]
+    assert [(each.letter, each.record) for each in found] == [(b"x@1002", b"of v1")]

@@ -5,19 +5,19 @@ from __future__ import annotations
 from headrace.stores.base import Leftover, LeftoverKind
 
 REPAIR = "`headrace audit {queue} --repair` mends it"
+_PROMOTE = "`headrace topology promote {queue} --version N --partitions N`"
 _APART = (
     "look at what it holds; `headrace audit {queue} --repair` renames it to foreign-{key}, under the same hash tag, "
     "and mends what is missing then"
 )
 _TOPOLOGY = (
     "bring the key back from a backup; or delete it (DEL) and create the queue again under the version that it had and "
-    "with as many partitions, in which the jobs are: apply its Queue object, or "
-    "`headrace topology promote {queue} --version N --partitions N`"
+    f"with as many partitions, in which the jobs are: apply its Queue object, or {_PROMOTE}"
 )
 
 _REMEDIES: dict[LeftoverKind, str] = {
     "partition gone": "its jobs are lost to this version: bring its keys back from a backup, or complete the version",
-    "partition superseded": "promote a version above it: `headrace topology promote {queue}`",
+    "partition superseded": f"promote a version above it: {_PROMOTE}",
     "partition not listed": (
         "nothing visits it: look at its jobs, and bring back the topology that lists it, or delete its keys"
     ),
@@ -32,7 +32,7 @@ _REMEDIES: dict[LeftoverKind, str] = {
 }
 _OF_ENTRIES = {
     "moving": (
-        "look for the job in the newer versions (`headrace job show {queue} ID`); if it is there, delete the field "
+        "look for the job in the newer versions (`headrace job describe {queue} ID`); if it is there, delete the field "
         "(HDEL) here and in jobs, else only the field, and --repair makes it ready"
     ),
     "arrived": (

@@ -10,6 +10,7 @@
 local META, DEAD, LETTERS = KEYS[1], KEYS[2], KEYS[3]
 --@include incarnation
 --@include fence
+--@include readable
 --@include trim_dead
 
 if ARGV[3] then
@@ -23,9 +24,10 @@ for i = 1, #batch, 4 do
   local letter, died, record, changes = unpack(batch, i, i + 3)
   local id = string.match(letter, '^(.*)@%d+$')
   local known = redis.call('HGET', LETTERS, letter)
-  while known and cmsgpack.unpack(known)[1] ~= record do
+  -- One that cannot be read is another one. An id may hold zero bytes, at which %s would end it.
+  while known and not (readable_letter(known) and cmsgpack.unpack(known)[1] == record) do
     died = died + 1
-    letter = string.format('%s@%d', id, died)
+    letter = id .. '@' .. string.format('%d', died)
     known = redis.call('HGET', LETTERS, letter)
   end
   redis.call('HSET', LETTERS, letter, cmsgpack.pack({record, changes}))
