@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator
 from typing import Any, get_args
 
-import click
 import pytest
 import typer.main
 
@@ -32,13 +31,13 @@ COMMANDS = sorted(set(typed()))
 
 
 def parse(line: str) -> None:
-    """Raise click.UsageError unless the line can be run."""
+    """Raise unless the line can be run."""
     command: Any = typer.main.get_command(app)
     words = line.split()
     while hasattr(command, "commands"):
         name = words.pop(0)
         if name not in command.commands:
-            raise click.UsageError(f"no command {name!r}")
+            raise LookupError(f"no command {name!r}")
         command = command.commands[name]
     command.make_context("headrace", words)
 
