@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 
+import msgpack
 import pytest
 
 from headrace.audit import audit
 from headrace.errors import DataDamaged
-from headrace.lifecycle import promote
+from headrace.lifecycle import configure, promote
 from headrace.pausing import pause_queue
-from headrace.stores.base import DeadLetter, PartitionAudit, PartitionState, Pause
+from headrace.settings import QueueSettings, Retention
+from headrace.stores.base import DeadLetter, FinishedBatch, FinishedJob, PartitionAudit, PartitionState, Pause
 from headrace.stores.redis import RedisStore
 from headrace.topology import PartitionRef, Topology
 from tests.conformance.steps import QUEUE, created, ref
@@ -24,6 +26,8 @@ class Beside(RedisStore):
 
     before: tuple[PartitionRef, Callable[[], Awaitable[object]]] | None = None
 
+    stumbles: PartitionRef | None = None
+
     def __init__(self, url: str, prefix: str) -> None:
         super().__init__(url, prefix=prefix)
         self.settled: list[str] = []
@@ -33,6 +37,11 @@ class Beside(RedisStore):
             (_, happen), self.before = self.before, None
             await happen()
         return await super().audit_partition(ref, repair=repair, pause=pause)
+
+    async def _audit_step(self, ref: PartitionRef, name: str, *arguments: bytes | str | int) -> object:
+        if ref == self.stumbles:
+            raise DataDamaged("", "holds what cannot be read (ERR attempt to index a number value)")
+        return await super()._audit_step(ref, name, *arguments)
 
     async def settle(self, ref: PartitionRef, topology: Topology) -> PartitionState:
         self.settled.append(ref.label)
@@ -121,3 +130,52 @@ async def test_V10_a_letter_that_cannot_be_read_is_another_one(
     assert await store.adopt_dead(ref(), [DeadLetter(b"x@1000", 1000, b"of v1", b"")])
     found = [each for each in await store.dead_letters(ref()) if each.record]
     assert [(each.letter, each.record) for each in found] == [(b"x@1002", b"of v1")]
+
+
+async def test_J10_a_partition_that_no_step_gets_through_is_named_though_its_kinds_are_right(store: Beside) -> None:
+    await created(store, 2)
+    store.stumbles = ref(1)
+    result = await audit(store, QUEUE, load=1.0)
+    assert [(label, each.kind, each.key) for label, each in result.open] == [("1:1", "contents unreadable", "*")]
+    assert b"cannot be read (ERR attempt" in result.open[0].leftover.member
+    assert result.unproven == ["1:1"]
+
+
+async def test_J10_a_list_of_queues_that_was_replaced_lists_all_of_them_again(
+    store: Beside, redis_server: RedisServer, prefix: str
+) -> None:
+    for queue in (QUEUE, "other", "third"):
+        await promote(store, queue, 1, 1)
+    with redis_server.client() as client:
+        client.delete(f"{{{prefix}}}:queues")
+        client.set(f"{{{prefix}}}:queues", "x")
+        client.hset(f"{{{prefix}:stray:1:0}}:jobs", "x", "x")  # a partition of a queue that nobody knows
+    assert (await audit(store, QUEUE, load=1.0, repair=True)).open == []
+    assert sorted(await store.queues()) == sorted([QUEUE, "other", "third"])
+
+
+@pytest.mark.parametrize("newest_first", [True, False])
+async def test_J19_foreign_entries_among_finished_jobs_are_passed_in_bounded_steps(
+    store: Beside, redis_server: RedisServer, prefix: str, newest_first: bool
+) -> None:
+    topology = await created(store)
+    await configure(store, QUEUE, QueueSettings(retention=Retention()))
+    done = f"{{{prefix}:{QUEUE}:1:0}}:done"
+    with redis_server.client() as client, client.pipeline() as pipe:
+        first = FinishedBatch(b"", (FinishedJob(b"first", "send", 0, b"", (await store.counts([ref()]))[0].now, "w"),))
+        assert await store.adopt_finished(ref(), [first], topology.incarnation) == 1
+        for _ in range(600):
+            pipe.xadd(done, {"a": "b"})
+        pipe.execute()
+        pipe.xadd(done, {"t": "1", "w": "w", "n": "1", "d": msgpack.packb([b"last", b"send", 0, b""])})
+        pipe.execute()
+        await store.finished(ref())  # the server knows the script from now on
+        client.config_resetstat()
+        page = await store.finished(ref(), limit=1, newest_first=newest_first)
+        (after,) = page
+        rest = await store.finished(ref(), after.entry, newest_first=newest_first)
+        calls = client.info("commandstats")["cmdstat_evalsha"]["calls"]
+    found = [job.stored_id for batch in (*page, *rest) for job in batch.jobs]
+    assert found == ([b"last", b"first"] if newest_first else [b"first", b"last"])
+    assert await store.finished(ref(), rest[-1].entry, newest_first=newest_first) == []
+    assert calls == 1 + 3  # 256 entries at most are looked at in one

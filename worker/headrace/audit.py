@@ -36,8 +36,9 @@ class Place(NamedTuple):
 class QueueAudit:
     """What was found in a queue.
 
-    ``records``: live jobs that were there. ``unproven``: partitions that changed too fast to be followed to the end;
-    look again, or pause the queue. ``leftovers`` that were mended say so.
+    ``records``: live jobs that were there. ``unproven``: partitions that changed too fast to be followed to the end
+    - look again, or pause the queue -, or are damaged so that no step gets past it. ``leftovers`` that were mended say
+    so.
     """
 
     queue: str

@@ -27,6 +27,10 @@ _REMEDIES: dict[LeftoverKind, str] = {
     ),
     "unknown key": "it is not one of Headrace, or was renamed by a repair: look at it, and delete it (DEL)",
     "letter unreadable": "nobody can put it back: `headrace dead delete {queue} --id ID` removes it",
+    "contents unreadable": (
+        "no step gets past what it holds, and a repair does not know it: bring the key back from a backup, or look at "
+        "it and remove what is not of Headrace"
+    ),
     "sizes differ": "look again; if that lasts, pause the queue and look once more",
     "topology unreadable": _TOPOLOGY,
 }

@@ -112,7 +112,7 @@ def _show(output: Format, found: QueueAudit) -> None:
     if len(found.leftovers) > SHOWN:
         print(f"the table shows {SHOWN} of {len(found.leftovers)}; -o json has all", file=sys.stderr)
     if found.unproven:
-        print(f"not proven, for they changed too fast: {', '.join(found.unproven)}", file=sys.stderr)
+        print(f"not proven, for they changed too fast or are damaged: {', '.join(found.unproven)}", file=sys.stderr)
 
 
 def _remedy(found: QueueAudit, place: Place) -> str | None:
@@ -133,7 +133,7 @@ def _described(place: Place) -> dict[str, Any]:
 def _name(leftover: Leftover) -> str:
     """Return the job's id where there is one, else what is stored, readable."""
     key, stored = leftover.key, leftover.member
-    if leftover.kind in ("key of another kind", "topology unreadable", "queue without topology"):
+    if leftover.kind in ("key of another kind", "topology unreadable", "queue without topology", "contents unreadable"):
         return stored.decode(errors="replace")
     if key in ("scheduled", "retry", "leased", "suspects", "alone"):
         stored = stored[1:]

@@ -63,12 +63,12 @@ class AuditSample:
             return
         found: Counter[str] = Counter()
         sample = self._sample(topology)
-        keys = await turn.store.audit_keys(turn.queue, repair=False, pause=partial(turn.breathe, LOAD, SHORTEST_PAUSE))
+        breathe = partial(turn.breathe, LOAD, SHORTEST_PAUSE)
+        # The names of all queues are the command's business: each queue has a leader that would read all of them.
+        keys = await turn.store.audit_keys(turn.queue, repair=False, pause=breathe, other_queues=False)
         found.update(leftover.kind for leftover in keys)
         for ref in sample:
-            audit = await turn.store.audit_partition(
-                ref, repair=False, pause=partial(turn.breathe, LOAD, SHORTEST_PAUSE)
-            )
+            audit = await turn.store.audit_partition(ref, repair=False, pause=breathe)
             found.update(leftover.kind for leftover in audit.leftovers)
         self._audited(turn.queue, len(sample), found.total())
         if found:

@@ -27,7 +27,7 @@ class MemoryAuditing(MemoryAccess):
             self._hint_news(ref, partition, now)
             return PartitionAudit(partition.state, partition.incarnation, records, left, True, 1)
 
-    async def audit_keys(self, queue: str, *, repair: bool, pause: Pause) -> list[Leftover]:
+    async def audit_keys(self, queue: str, *, repair: bool, pause: Pause, other_queues: bool = True) -> list[Leftover]:
         """Return nothing: in memory nobody else writes."""
         return []
 

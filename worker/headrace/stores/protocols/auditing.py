@@ -34,6 +34,7 @@ LeftoverKind = Literal[
     "letter unreadable",
     "entry unreadable",
     "settings unreadable",
+    "contents unreadable",
     "topology unreadable",
     "queue without topology",
 ]
@@ -87,11 +88,12 @@ class AuditSteps(Protocol):
         """
         ...
 
-    async def audit_keys(self, queue: str, *, repair: bool, pause: Pause) -> list[Leftover]:
+    async def audit_keys(self, queue: str, *, repair: bool, pause: Pause, other_queues: bool = True) -> list[Leftover]:
         """Look at the queue's own keys, and at those of all queues: their kinds, and whether their entries can be read.
 
         Hints are not compared with the topology, see `hinted_labels`. ``repair``: a key of another kind is renamed, an
-        entry that cannot be read is removed; nothing is done about a topology.
+        entry that cannot be read is removed; nothing is done about a topology. ``other_queues``: judge the names of all
+        queues, too, which takes as long as there are queues.
         """
         ...
 

@@ -33,12 +33,15 @@ class RedisAuditing(RedisAccess):
         try:
             left += await look.entries("meta", keys["meta"], "hash", META_ENTRIES, "settings unreadable")
             found = await self._audit(ref, repair=repair, pause=pause)
-        except DataDamaged:
-            # Beside a key of another kind - one of the queue's, perhaps - no step gets to its end.
+        except DataDamaged as error:
+            # Beside a key of another kind no step gets to its end. One of the queue's is named by `audit_keys`.
+            if not any(not each.repaired for each in left) and not _is_of_queue(error, ref.queue):
+                name = error.key.partition("}:")[2] or "*"
+                left.append(Leftover("contents unreadable", name, error.problem[:200].encode()))
             return PartitionAudit("absent", 1, 0, left, False, 1)
         return found._replace(leftovers=[*left, *found.leftovers], steps=found.steps + 1)
 
-    async def audit_keys(self, queue: str, *, repair: bool, pause: Pause) -> list[Leftover]:
+    async def audit_keys(self, queue: str, *, repair: bool, pause: Pause, other_queues: bool = True) -> list[Leftover]:
         """Look at the queue's own keys, and at those of all queues."""
         look = KeyAudit(self._client, pause, repair=repair)
         own = {name: self._keys.queue(queue, name) for name in QUEUE_KINDS}
@@ -48,7 +51,8 @@ class RedisAuditing(RedisAccess):
             *await look.kinds(shared, SHARED_KINDS, kept=("marker",)),
         ]
         strange = {each.key for each in left if not each.repaired}
-        for keys, kinds, judged in ((own, QUEUE_KINDS, QUEUE_ENTRIES), (shared, SHARED_KINDS, SHARED_ENTRIES)):
+        of_all = SHARED_ENTRIES if other_queues else {}
+        for keys, kinds, judged in ((own, QUEUE_KINDS, QUEUE_ENTRIES), (shared, SHARED_KINDS, of_all)):
             for name, entries in judged.items():
                 if name not in strange:
                     left += await look.entries(name, keys[name], kinds[name], entries)
@@ -61,8 +65,15 @@ class RedisAuditing(RedisAccess):
             except TopologyUnreadable as error:
                 left.append(Leftover("topology unreadable", "topology", error.problem[:200].encode(errors="replace")))
         if any(each.key == "queues" and each.repaired for each in left):
-            await self._client.command("ZADD", self._keys.queues, 0, queue)
+            await self._list_again(queue, pause)
         return left
+
+    async def _list_again(self, queue: str, pause: Pause) -> None:
+        """List the queue, and every other one that has a topology, after the list of queues was moved away."""
+        queues, _ = await self.stored_queues(pause)
+        for each in sorted(queues | {queue}):
+            if each == queue or await self._client.command("EXISTS", self._keys.queue(each, "topology")):
+                await self._client.command("ZADD", self._keys.shared("queues"), 0, each)
 
     async def _audit(self, ref: PartitionRef, *, repair: bool, pause: Pause) -> PartitionAudit:
         known: dict[Leftover, None] = {}
@@ -141,3 +152,9 @@ class RedisAuditing(RedisAccess):
         """Remove the hints of a partition that the topology of this epoch does not list."""
         keys = self._keys.of_queue_script("forget_stray", queue)
         return bool(await self._client.run(script("forget_stray"), keys, (label, epoch)))
+
+
+def _is_of_queue(error: DataDamaged, queue: str) -> bool:
+    """Whether the key that a step has stumbled over is the queue's, or of all queues, and not a partition's."""
+    tag, _, _ = error.key.partition("}:")
+    return tag.endswith(f":{queue}") or ":" not in tag if tag else False

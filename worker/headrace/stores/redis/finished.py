@@ -24,11 +24,15 @@ class RedisFinished(RedisAccess):
     ) -> list[FinishedBatch]:
         """Return whole batches of finished jobs, beginning after the entry that was seen last."""
         check_page(limit)
-        flat = iter(await self._run("finished", ref, after, limit, int(newest_first)))
-        return [
-            FinishedBatch(entry, jobs_of(data, int(at), worker.decode(errors="replace")))
-            for entry, at, worker, data in zip(flat, flat, flat, flat, strict=True)
-        ]
+        while True:  # one step may have met nothing but entries of a foreign hand
+            after, rows = await self._run("finished", ref, after, limit, int(newest_first))
+            flat = iter(rows)
+            page = [
+                FinishedBatch(entry, jobs_of(data, int(at), worker.decode(errors="replace")))
+                for entry, at, worker, data in zip(flat, flat, flat, flat, strict=True)
+            ]
+            if page or not after:
+                return page
 
     async def find_finished(
         self, ref: PartitionRef, ids: Sequence[bytes], *, older: bytes = b"", newer: bytes = b""
