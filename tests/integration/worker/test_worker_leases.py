@@ -328,7 +328,8 @@ async def test_J2_a_late_result_is_refused_by_token_and_counted_once(store: Stor
 
     producer = await queue(store)
     await put(producer, "job", [None])
-    async with working(app, store) as running:  # a lease of 30 s: no renewal comes in between
+    # A lease of 30 s, so no renewal comes in between; one slot, so that it does not take the job again itself.
+    async with working(app, store, concurrency=1) as running:
         await eventually(lambda: started)
         execution = next(iter(running.worker._executor.running))
         at = PartitionRef(QUEUE, 1, 0)
