@@ -13,7 +13,9 @@ from headrace.errors import DataDamaged
 from headrace.ids import new_id, partition_of
 from headrace.producer import Producer
 from headrace.stores import open_store
+from headrace.stores.base import Claim, Settled
 from headrace.topology import PartitionRef
+from headrace.worker.outage import Backoff
 from tests.integration.damage import Hand, replaced
 from tests.integration.worker.support import QUEUE, eventually, queue, working
 from tests.services.redis import RedisServers
@@ -85,6 +87,71 @@ async def test_J10_a_damaged_partition_keeps_no_other_from_running(
             await eventually(lambda: after in run)
             if key not in ("jobs", "r1", "lease"):  # what was in these keys is gone, and a lease has to end
                 await eventually(lambda: run >= set(waiting))
+
+
+@pytest.fixture
+def paused_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is tried a second time, so that what waits for a second try at damage waits for ever."""
+    monkeypatch.setattr(Backoff, "next", lambda self: 3600.0)
+
+
+async def stumbled(hand: Hand, key: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Wait until the worker has met that damage."""
+    await eventually(lambda: any(hand.key(key) in line.getMessage() for line in caplog.records))
+
+
+async def never_heard_of_again(store: Store, claim: Claim, ref: PartitionRef) -> None:
+    """Let the leases of a claim end."""
+    await store.renew(ref, [Settled(job.key, claim.token) for job in claim.jobs], 1)
+
+    async def ended() -> bool:
+        await store.recover(ref)
+        return (await store.counts([ref]))[0].leased == 0
+
+    await eventually(ended)
+
+
+IN_THE_WAY = ["r1", "lease", "leased", "meta"]
+"""The first in the way of CLAIM only, the others in that of RESUME too."""
+
+
+@pytest.mark.parametrize("key", IN_THE_WAY)
+@pytest.mark.usefixtures("paused_for_ever")
+async def test_J10_a_damaged_partition_keeps_no_suspects_of_another_from_running(
+    store: Store, hand: Hand, key: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    app, run = noting()
+    producer = await queue(store, partitions=2)
+    suspects = [id_in(1, 2) for _ in range(6)]
+    await producer.enqueue_many(QUEUE, [JobSpec("job", id=each) for each in suspects])
+    healthy = PartitionRef(QUEUE, 1, 1)
+    doomed = await store.claim(healthy, "doomed", 1, len(suspects), 600_000)
+    await producer.enqueue(QUEUE, "job", None, id=id_in(0, 2))
+    replaced(key)(hand)
+    with caplog.at_level(logging.ERROR, "headrace.worker"):
+        async with working(app, store):
+            await stumbled(hand, key, caplog)
+            await never_heard_of_again(store, doomed, healthy)
+            await store.hint(healthy)
+            await eventually(lambda: run == set(suspects))
+
+
+@pytest.mark.parametrize("key", IN_THE_WAY)
+@pytest.mark.usefixtures("paused_for_ever")
+async def test_J10_a_damaged_partition_takes_nothing_of_max_in_flight(
+    store: Store, hand: Hand, key: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    app, run = noting()
+    producer = await queue(store, partitions=2)
+    await producer.enqueue_many(QUEUE, [JobSpec("job", id=id_in(0, 2)) for _ in range(4)])
+    replaced(key)(hand)
+    with caplog.at_level(logging.ERROR, "headrace.worker"):
+        async with working(app, store, concurrency=4, max_in_flight=4, lease_ms=3_600_000):
+            await stumbled(hand, key, caplog)
+            for _ in range(10):
+                beside = id_in(1, 2)
+                await producer.enqueue(QUEUE, "job", None, id=beside)
+                await eventually(lambda: beside in run)  # noqa: B023 - waited for here
 
 
 async def test_J10_damaged_hints_keep_no_other_queue_from_running(

@@ -44,9 +44,10 @@ GATHER_SECONDS = 0.002
 
 @dataclass(slots=True)
 class Doubt:
-    """A claim without an answer: it may have leased so many ``jobs``."""
+    """A claim without an answer: it may have leased so many ``jobs``, ``suspects`` among them."""
 
     jobs: int
+    suspects: int
 
 
 class Claims:
@@ -218,6 +219,8 @@ class Claims:
 
     def _begin(self, ref: PartitionRef, limit: int, *, alone: bool = False) -> None:
         hints = self.rotation.queues[ref.queue]
+        if self._damaged and ref in self._damaged:
+            limit = min(limit, 1)  # a script that stumbles half-way has taken no more from the lists
         self._claimed_at = time.monotonic()
         self._reserve(hints, limit)
         hints.calls += 1
@@ -291,16 +294,18 @@ class Claims:
             if not isinstance(error, Exception):
                 raise
             self._reachability.failed(f"claiming from partition {ref.label} of queue {ref.queue}", error)
-            if not isinstance(error, DataDamaged):  # that is the trouble of this partition alone
+            pauses = None
+            if isinstance(error, DataDamaged):  # that is the trouble of this partition alone
+                pauses = self._damaged.setdefault(ref, Backoff())
+            else:
                 self._metrics.store_unavailable()
                 self._not_before = time.monotonic() + self._backoff.next()
             self._seclusion.answered(ref, asked=False, taken=False)
-            backoff = self._damaged.setdefault(ref, Backoff()) if isinstance(error, DataDamaged) else Backoff()
-            await self._resume(hints, ref, seq, limit, lease_ms, backoff, alone=alone)
-            self._suspects_asked -= suspects
+            await self._resume(hints, ref, seq, Doubt(limit, suspects), lease_ms, pauses, alone=alone)
             return
         del self._asked[seq]
-        self._damaged.pop(ref, None)
+        if self._damaged:
+            self._damaged.pop(ref, None)
         self._reachability.answered()
         if claim.now:
             answered_at = time.monotonic()
@@ -351,25 +356,29 @@ class Claims:
         hints: QueueHints,
         ref: PartitionRef,
         seq: int,
-        limit: int,
+        doubt: Doubt,
         lease_ms: int,
-        backoff: Backoff,
+        pauses: Backoff | None,
         *,
         alone: bool,
     ) -> None:
         """Find out what a claim without an answer took, before anything else is claimed from this partition.
 
-        Other partitions go on meanwhile.
+        Other partitions go on meanwhile. ``pauses``: the claim met damage; this partition waits so long for the next
+        try, and nothing is in doubt during that time.
         """
         self._in_doubt[ref] += 1
-        self._reserve(hints, -limit)
-        doubt = Doubt(limit)
-        self._doubtful += limit
+        self._reserve(hints, -doubt.jobs)
+        self._doubtful += doubt.jobs
         self._close_call(hints)
-        leases_end = asyncio.get_running_loop().call_later(lease_ms / 1000, self._settle_doubt, doubt)
+        loop = asyncio.get_running_loop()
+        leases_end = loop.call_later(lease_ms / 1000, self._settle_doubt, doubt)
+        retries = pauses or Backoff()
+        # The store has answered a claim that met damage, and may have leased before: that is asked at once.
+        pause = 0.0 if pauses else retries.next()
         try:
             while True:
-                await asyncio.sleep(backoff.next())
+                await asyncio.sleep(pause)
                 taken_at = time.monotonic()
                 try:
                     claim = await self._store.resume(ref, self._worker, seq, lease_ms)
@@ -377,23 +386,35 @@ class Claims:
                     self._reachability.failed(f"resuming a claim from partition {ref.label} of {ref.queue}", error)
                     if not isinstance(error, DataDamaged):
                         self._metrics.store_unavailable()
+                    elif pauses:
+                        # The claim has stumbled over that too, before it leased anything: it reads first what RESUME
+                        # reads, and the lease hash is the last that it writes.
+                        self._settle_doubt(doubt)
+                    pause = retries.next()
                     continue
                 break
         finally:
             leases_end.cancel()
             self._settle_doubt(doubt)
-            self._in_doubt[ref] -= 1
-            if not self._in_doubt[ref]:
-                del self._in_doubt[ref]
         self._reachability.answered()
         # What it was to run alone it cannot, if others have begun meanwhile.
         places = 0 if alone and not self._executor.idle else max(0, self.capacity())
         self._deliver(self._settlements.outbox(ref), claim, lease_ms, taken_at, places=places)
+        if pauses and not pause:  # by a timer, so that the end of the worker does not wait for it
+            loop.call_later(pauses.next(), self._claim_again, hints, ref)
+        else:
+            self._claim_again(hints, ref)
+
+    def _claim_again(self, hints: QueueHints, ref: PartitionRef) -> None:
+        self._in_doubt[ref] -= 1
+        if not self._in_doubt[ref]:
+            del self._in_doubt[ref]
         hints.add(ref)
         self._notify()
 
     def _settle_doubt(self, doubt: Doubt) -> None:
         """Count its jobs no longer: it is known what they are, or their leases must have ended. Idempotent."""
         self._doubtful -= doubt.jobs
-        doubt.jobs = 0
+        self._suspects_asked -= doubt.suspects
+        doubt.jobs = doubt.suspects = 0
         self._notify()
