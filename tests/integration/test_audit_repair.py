@@ -119,6 +119,20 @@ async def test_J10_a_version_superseded_beside_a_repair_drains_in_the_mended_par
     assert (await audit(store, QUEUE, load=1.0)).open == []
 
 
+async def test_J19_finished_jobs_are_found_behind_an_entry_that_unpacks_to_a_number(
+    store: Beside, redis_server: RedisServer, prefix: str
+) -> None:
+    topology = await created(store)
+    await configure(store, QUEUE, QueueSettings(retention=Retention()))
+    now = (await store.counts([ref()]))[0].now
+    batch = FinishedBatch(b"", (FinishedJob(b"job", "send", 0, b"", now, "w"),))
+    assert await store.adopt_finished(ref(), [batch], topology.incarnation) == 1
+    with redis_server.client() as client:
+        client.xadd(f"{{{prefix}:{QUEUE}:1:0}}:done", {"t": "1", "w": "w", "n": "1", "d": b"\x07\xa3job"})
+    for ids in ([b"job"], [b"job", *(b"%d" % n for n in range(10))]):
+        assert (await store.find_finished(ref(), ids)).jobs.keys() == {b"job"}
+
+
 async def test_V10_a_letter_that_cannot_be_read_is_another_one(
     store: Beside, redis_server: RedisServer, prefix: str
 ) -> None:

@@ -281,7 +281,8 @@ class Topology:
 
         ``known``: an earlier value that somebody remembers; its settings and owner count if it is such a write.
         """
-        newest = known if known is not None and self.epoch < known.epoch <= epoch else self
+        same = known is not None and known.incarnation == self.incarnation
+        newest = known if known is not None and same and self.epoch < known.epoch <= epoch else self
         return replace(self, epoch=epoch + 1, settings=newest.settings, owner=newest.owner)
 
     def condemned(self) -> Topology:

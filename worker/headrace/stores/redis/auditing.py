@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from contextlib import suppress
 from functools import partial
 
-from headrace.errors import DataDamaged, TopologyUnreadable
+from headrace.errors import AccessDenied, DataDamaged, TopologyUnreadable
 from headrace.stores.protocols.auditing import Leftover, PartitionAudit, Pause
 from headrace.stores.redis.access import RedisAccess
 from headrace.stores.redis.audit.fields import META_ENTRIES, QUEUE_ENTRIES, SHARED_ENTRIES
@@ -15,6 +16,8 @@ from headrace.stores.redis.kinds import PARTITION_KINDS, QUEUE_KINDS, SHARED_KIN
 from headrace.stores.redis.scripts import script
 from headrace.stores.redis.topology import STATES
 from headrace.topology import PartitionRef, Topology
+
+log = logging.getLogger("headrace.audit")
 
 ROUNDS = 8
 """Looks at a partition that is repaired: what one repair leaves, for example a job without an index, the next mends."""
@@ -64,13 +67,17 @@ class RedisAuditing(RedisAccess):
                     Topology.from_json(queue, stored)
             except TopologyUnreadable as error:
                 left.append(Leftover("topology unreadable", "topology", error.problem[:200].encode(errors="replace")))
-        if any(each.key == "queues" and each.repaired for each in left):
+        if any(each.kind == "key of another kind" and each.key == "queues" and each.repaired for each in left):
             await self._list_again(queue, pause)
         return left
 
     async def _list_again(self, queue: str, pause: Pause) -> None:
         """List the queue, and every other one that has a topology, after the list of queues was moved away."""
-        queues, _ = await self.stored_queues(pause)
+        try:
+            queues, _ = await self.stored_queues(pause)
+        except AccessDenied as error:
+            log.warning("only queue %s is listed again, others after their next promotion or edit: %s", queue, error)
+            queues = set()
         for each in sorted(queues | {queue}):
             if each == queue or await self._client.command("EXISTS", self._keys.queue(each, "topology")):
                 await self._client.command("ZADD", self._keys.shared("queues"), 0, each)

@@ -22,22 +22,23 @@ local from, to = ARGV[1] == '' and '+' or '(' .. ARGV[1], ARGV[2] == '' and '-' 
 
 local function look(entry)
   local held = {}
-  local entry_told = finished_entry(entry)
-  if not entry_told then return 0 end
-  local data = entry_told.data
+  local batch = finished_entry(entry)
+  if not batch then return 0 end
+  local data = batch.data
   if few then
     for id, needle in pairs(needles) do
       if string.find(data, needle, 1, true) then held[id] = true end
     end
     if not next(held) then return #data end
   end
-  local whole, told = pcall(cmsgpack.unpack, data)
-  for i = 1, whole and #told or 0, 4 do
-    if needles[told[i]] and (held[told[i]] or not few) then
-      for _, part in ipairs({entry[1], entry[2][2], entry[2][4], told[i], told[i + 1], told[i + 2], told[i + 3]}) do
+  local whole, jobs = pcall(cmsgpack.unpack, data)
+  for i = 1, whole and type(jobs) == 'table' and #jobs or 0, 4 do
+    local id = jobs[i]
+    if needles[id] and (held[id] or not few) then
+      for _, part in ipairs({entry[1], entry[2][2], entry[2][4], id, jobs[i + 1], jobs[i + 2], jobs[i + 3]}) do
         found[#found + 1] = part
       end
-      needles[told[i]] = nil
+      needles[id] = nil
       left = left - 1
     end
   end

@@ -18,6 +18,7 @@ local function live(id)
   local aside = redis.call('EXISTS', MOVING) == 1 and redis.call('HGET', MOVING, id)
   if aside then
     local whole, facts = pcall(cmsgpack.unpack, aside)
+    whole = whole and type(facts) == 'table'
     local place, at = whole and facts[2], whole and facts[3]
     if place == 'scheduled' or place == 'retry' then return {place, at, ''} end
     return {place == 'parked' and place or 'ready', -1, ''}
