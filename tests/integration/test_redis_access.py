@@ -13,12 +13,13 @@ import pytest
 from headrace.errors import AccessDenied, HeadraceError, InvalidInput, StoreUnavailable
 from headrace.lifecycle import promote
 from headrace.producer import Producer
+from headrace.redis.client import RedisClient
 from headrace.redis.permissions import rule
 from headrace.stores import Store, open_store
 from tests.cluster.certificates import Authority
 from tests.cluster.guard import Guard
 from tests.conformance.steps import QUEUE, run_everything
-from tests.services.redis import RedisServer
+from tests.services.redis import Flavour, RedisServer, flavours
 from tests.services.redis_access import Login, Tls
 from tests.services.redis_cluster import RedisClusterServers
 from tests.services.redis_sentinel import SentinelServers
@@ -228,3 +229,28 @@ async def test_a_user_with_the_printed_rule_works_under_its_prefix_and_reaches_n
                     for call in (stranger.read_topology(QUEUE), stranger.queues(), stranger.write_marker("data")):
                         with pytest.raises(AccessDenied):
                             await call
+
+
+@pytest.mark.parametrize("flavour", flavours())
+async def test_a_rule_that_lacks_a_command_of_a_script_is_named(process_guard: Guard, flavour: Flavour) -> None:
+    """As after an upgrade. The script has written before it was refused, so the producer does not try again."""
+    with RedisServer(flavour, guard=process_guard) as server, server.client() as client:
+        client.execute_command("ACL", "SETUSER", "app", "reset", "on", ">secret", *rule("jobs"))
+        async with opened(server.url_of(Login("app", "secret")), "jobs") as store:
+            await promote(store, QUEUE, 1, 1)
+            client.execute_command("ACL", "SETUSER", "app", "-rpush")
+            with pytest.raises(AccessDenied, match="`headrace acl`") as caught:
+                await Producer(store, retry_for=4.5).enqueue(QUEUE, "send", id="refused")
+            assert caught.value.half_way
+            assert client.execute_command("HLEN", f"{{jobs:{QUEUE}:1:0}}:jobs") == 1  # it was: only the list lacks it
+
+
+@pytest.mark.parametrize("flavour", flavours())
+async def test_a_key_that_a_script_may_not_reach_is_no_damage(process_guard: Guard, flavour: Flavour) -> None:
+    with RedisServer(flavour, guard=process_guard) as server, server.client() as client:
+        client.execute_command("ACL", "SETUSER", "app", "reset", "on", ">secret", *rule("jobs"))
+        connection = RedisClient(server.url_of(Login("app", "secret")))
+        with pytest.raises(AccessDenied, match="`headrace acl`") as caught:
+            await connection.command("EVAL", "return redis.call('GET', 'of-others')", 0)
+        assert caught.value.half_way
+        await connection.close()

@@ -15,6 +15,7 @@ from headrace.errors import (
     StoreRefused,
     StoreUnavailable,
     UnsupportedServer,
+    not_applied,
 )
 from headrace.redis.refusals import Redirected, translated
 
@@ -38,6 +39,17 @@ REFUSALS = [
         "busy",
     ),
     ("UNBLOCKED force unblock from blocking operation, instance state changed", StoreRefused, "changed its role"),
+    ("ERR Script killed by user with SCRIPT KILL... script: 694a5fe1, on @user_script:1.", StoreRefused, "SCRIPT KILL"),
+    (
+        "ERR Script attempted to execute a command while the cluster is down script: 694a5fe1, on @user_script:1.",
+        StoreRefused,
+        "part of the cluster is down",
+    ),
+    (
+        "ERR Script attempted to access a non local key in a cluster node script: 694a5fe1, on @user_script:1.",
+        StoreUnavailable,
+        "its slot moves",
+    ),
     ("ERR unknown command 'EVALSHA', with args beginning with: 'x'", UnsupportedServer, "Redis 6.2 or newer"),
     ("ERR Unknown Redis command called from script script: 1", UnsupportedServer, "Redis 6.2 or newer"),
 ]
@@ -56,6 +68,44 @@ def test_a_refusal_is_typed_and_says_what_to_look_at(
     assert type(error) is kind
     assert str(error).startswith("redis one:6379/0 ")
     assert words in str(error)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            "ERR The user executing the script can't run this command or subcommand script: "
+            "36cfe41e4f3241eeb63edb3fe8553049428055d9, on @user_script:1.",
+            "can't run this command or subcommand)",
+        ),
+        (
+            "ERR The user executing the script can't access at least one of the keys mentioned in the command "
+            "arguments script: d7faeb20a02230768e7be3d6f5b54c47b143dee4, on @user_script:1.",
+            "can't access at least one of the keys mentioned in the command arguments)",
+        ),
+        (
+            "ERR ACL failure in script: User x has no permissions to run the 'hset' command script: on @user_script:1.",
+            "no permissions to run the 'hset' command)",
+        ),
+    ],
+)
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_script_that_was_forbidden_something_may_have_been_applied_in_part(
+    text: str, words: str, wrapped: bool
+) -> None:
+    error = told(WRAPPED.format(text.removeprefix("ERR ")) if wrapped else text)
+    assert type(error) is AccessDenied
+    assert error.half_way
+    assert not not_applied(error)
+    assert words in str(error)
+    assert "`headrace acl`" in str(error)
+
+
+def test_what_is_refused_before_it_begins_was_not_applied() -> None:
+    assert not_applied(told("NOPERM User x has no permissions to run the 'evalsha' command"))
+    assert not_applied(told("ERR Script killed by user with SCRIPT KILL... script: 694a5fe1, on @user_script:1."))
+    assert not not_applied(told("NOPERM ACL failure in script: No permissions to access a key"))
+    assert not not_applied(told("ERR Script attempted to access a non local key in a cluster node"))
 
 
 @pytest.mark.parametrize(

@@ -322,9 +322,24 @@ class StoreUnavailable(HeadraceError):
 class StoreRefused(StoreUnavailable):
     """The store answered that it cannot serve now, for example as a replica: nothing of the call was applied."""
 
+    half_way = False
+    """Whether a step had begun when it was refused, so that a part of it may have been applied."""
+
 
 class AccessDenied(StoreRefused):
-    """The store refused the credentials, or a command that Headrace needs: nothing of the call was applied."""
+    """The store refused the credentials, or a command or a key that Headrace needs: nothing of the call was applied.
+
+    Unless ``half_way``: the user may run scripts, but not all that they do.
+    """
+
+    def __init__(self, message: str, *, half_way: bool = False) -> None:
+        super().__init__(message)
+        self.half_way = half_way
+
+
+def not_applied(error: BaseException) -> bool:
+    """Whether it is certain from this error that nothing of the call was applied."""
+    return isinstance(error, StoreRefused) and not error.half_way
 
 
 class StoreFull(StoreRefused):

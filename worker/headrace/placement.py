@@ -19,6 +19,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from headrace.errors import (
+    AccessDenied,
     HeadraceError,
     NotReplicated,
     OutcomeUnknown,
@@ -26,10 +27,10 @@ from headrace.errors import (
     QueueFull,
     QueueHeld,
     StoreFull,
-    StoreRefused,
     StoreUnavailable,
     TopologyConflict,
     UnknownQueue,
+    not_applied,
 )
 from headrace.ids import partition_of
 from headrace.job import Enqueued
@@ -176,7 +177,9 @@ class Placement:
                     job.nonces = tuple(each for each in job.nonces if each != nonce)
                 raise
             except StoreUnavailable as error:
-                if not isinstance(error, StoreRefused):  # that was not applied
+                if isinstance(error, AccessDenied) and error.half_way:
+                    raise  # the next try would find a part of this one, and take it for the whole
+                if not not_applied(error):
                     for job in group:
                         job.nonces, job.deadline = (*dict.fromkeys((*job.nonces, nonce)),), patience.deadline
                 await patience.pause(ref, group, error)

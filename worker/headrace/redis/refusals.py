@@ -56,6 +56,29 @@ _SIGNS: tuple[tuple[re.Pattern[str], Callable[[str, str], HeadraceError]], ...] 
         lambda where, sign: StoreRefused(f"{where} {_REFUSED[sign]}"),
     ),
     (
+        # In the words of Redis before 7.2, and of Valkey, where that is no NOPERM.
+        re.compile(r"(?:The user executing the script can't|ACL failure in script:) .*?(?= script:|$)"),
+        lambda where, sign: AccessDenied(
+            f"{where} forbids a command or a key that a script of Headrace needs ({sign}); give its user the "
+            "rule that `headrace acl` prints, anew after an upgrade",
+            half_way=True,
+        ),
+    ),
+    (
+        # Redis ends only a script that has written nothing yet.
+        re.compile(r"\bScript killed by user"),
+        lambda where, _: StoreRefused(f"{where} ended the call, for somebody has sent SCRIPT KILL"),
+    ),
+    (
+        re.compile(r"Script attempted to execute a (?:write )?command while the cluster is down"),
+        lambda where, _: StoreRefused(f"{where} {_REFUSED['CLUSTERDOWN']}"),
+    ),
+    (
+        # What a script has removed and writes again is missing on the old node of a slot that is on its way.
+        re.compile(r"Script attempted to access a non local key"),
+        lambda where, _: StoreUnavailable(f"{where} ended the call half-way, for its slot moves to another node"),
+    ),
+    (
         re.compile(r"unknown (?:subcommand|command|redis command)", re.IGNORECASE),
         lambda where, _: UnsupportedServer(
             f"{where} lacks a command that is used; Headrace needs Redis {OLDEST} or newer, or Valkey, and all commands"
@@ -106,7 +129,9 @@ def translated(error: Exception, server: str, *, tls: bool, spoke_before: bool) 
         case AuthenticationError():
             return AccessDenied(f"{where} refused the credentials; check user and password of the connection")
         case NoPermissionError():
-            return AccessDenied(f"{where} forbids a command that Headrace needs: {error}")
+            return AccessDenied(
+                f"{where} forbids a command that Headrace needs: {error}", half_way="in script" in str(error)
+            )
         case BusyLoadingError():
             return StoreRefused(f"{where} {_REFUSED['LOADING']}")
         case ResponseError():

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
-from headrace.errors import StoreRefused
+from headrace.errors import not_applied
 from headrace.stores.base import MAX_BATCH, MAX_FUSED, MAX_SETTLE, Failure, Release, Store, Success, Unknown
 from headrace.topology import PartitionRef
 from headrace.worker.cancellation import cancel_all
@@ -292,6 +292,6 @@ class Settlements:
 
 def _mark_resent(executions: list[Execution], error: BaseException) -> None:
     """A call without an answer may have been applied; one that the store refused was not."""
-    if not isinstance(error, StoreRefused):
+    if not not_applied(error):
         for execution in executions:
             execution.resent = True

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from headrace.errors import StoreRefused
+from headrace.errors import not_applied
 from headrace.stores.base import Store
 from headrace.worker.metrics import Metrics, Outcome
 from headrace.worker.outage import Reachability
@@ -124,8 +124,7 @@ class Reporter:
     async def _send(self, queue: str, counts: Counter[str]) -> None:
         try:
             await self._store.count_work(queue, counts)
-        except StoreRefused as error:  # that was not applied
-            self._tally.put_back(queue, counts)
-            self._reachability.failed(f"adding to the statistics of queue {queue}", error)
         except Exception as error:
+            if not_applied(error):
+                self._tally.put_back(queue, counts)
             self._reachability.failed(f"adding to the statistics of queue {queue}", error)
