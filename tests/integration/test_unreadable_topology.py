@@ -49,7 +49,8 @@ async def test_workers_say_it_once_and_go_on_with_what_they_know(
         await server.set(key, newer)
         with pytest.raises(TopologyUnreadable, match=r"queue 'emails': .*format 9 is not 1; upgrade Headrace"):
             await Producer(store).enqueue(QUEUE, "send")
-        text = "format 9 is not 1; upgrade Headrace here; going on with the settings that are known"
+        remedy = "upgrade Headrace here; `headrace audit emails` tells what can be done"
+        text = f"format 9 is not 1; {remedy}; going on with the settings that are known"
         await eventually(lambda: text in caplog.text)
         await producer.enqueue(QUEUE, "send", id="meanwhile", delay=0.1)  # it takes a timer too
         await eventually(lambda: ran == ["before", "meanwhile"])
