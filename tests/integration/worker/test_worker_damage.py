@@ -16,6 +16,7 @@ from headrace.stores import open_store
 from headrace.stores.base import Claim, Settled
 from headrace.topology import PartitionRef
 from headrace.worker.outage import Backoff
+from tests.conformance.steps import Worker
 from tests.integration.damage import Hand, replaced
 from tests.integration.worker.support import QUEUE, eventually, queue, working
 from tests.services.redis import RedisServers
@@ -197,3 +198,20 @@ async def test_J10_a_producer_is_told_which_key_is_damaged(store: Store, hand: H
         await producer.enqueue(QUEUE, "job", None, id=id_in(0, 2))
     assert (told.value.key, told.value.queue) == (hand.key("r1"), QUEUE)
     assert not (await producer.enqueue(QUEUE, "job", None, id=id_in(1, 2))).existing
+
+
+async def test_J10_a_step_that_stumbled_once_looks_first_until_the_damage_is_mended(store: Store, hand: Hand) -> None:
+    """What goes through meanwhile and does not touch the damaged key, as RESUME, says nothing about it."""
+    await queue(store, partitions=2)
+    worker, at = Worker(store, "w"), PartitionRef(QUEUE, 1, 0)
+    replaced("r1")(hand)
+    with pytest.raises(DataDamaged):
+        await worker.claim(at=at)
+    await store.resume(at, worker.name, worker.seq, 1000)
+    hand("RPUSH", "r0", "an id that a claim would take out before it comes to the damaged lane")
+    with pytest.raises(DataDamaged, match="is a string and not a list"):
+        await worker.claim(at=at)
+    assert hand("LLEN", "r0") == 1
+    for lane in ("r0", "r1"):
+        hand("DEL", lane)
+    assert not (await worker.claim(at=at)).jobs

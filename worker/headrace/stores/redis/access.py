@@ -39,7 +39,7 @@ class RedisAccess:
         self._client.kind_of = kind_of
         self._keys = Keys(prefix, hinted=isinstance(self._client, RedisClient))
         self._hints = ClusterHints(self._client, self._keys) if isinstance(self._client, ClusterClient) else None
-        self._damaged: set[PartitionRef] = set()
+        self._damaged: dict[PartitionRef, set[str]] = {}  # and the scripts whose keys were sound since
 
     async def _hint(self, ref: PartitionRef, *, ready: int = 0, due: int = -1) -> None:
         """Give the hints that the script could not give. They are hints: what the script did stands without them."""
@@ -69,19 +69,19 @@ class RedisAccess:
 
     async def _run(self, name: str, ref: PartitionRef, *args: Argument) -> Any:
         keys = self._keys.of_script(name, ref)
-        if ref in self._damaged:
-            await self._check_kinds(ref, keys)
+        if self._damaged and name not in self._damaged.get(ref, {name}):
+            await self._check_kinds(keys)
+            self._damaged[ref].add(name)
         try:
             return await self._client.run(script(name), keys, args)
         except DataDamaged:
-            self._damaged.add(ref)
+            self._damaged[ref] = set()
             raise
 
-    async def _check_kinds(self, ref: PartitionRef, keys: Sequence[bytes]) -> None:
+    async def _check_kinds(self, keys: Sequence[bytes]) -> None:
         """Raise DataDamaged if a key is of another kind still, before a script stumbles over it half-way again."""
         for key, kind in await strange_kinds(list(keys), kind_of, self._type):
             raise damage_of(key, f"is a {kind} and not a {kind_of(key)}")
-        self._damaged.discard(ref)
 
     async def _type(self, key: bytes) -> bytes:
         return bytes(await self._client.command("TYPE", key))
