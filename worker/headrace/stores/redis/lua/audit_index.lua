@@ -14,6 +14,7 @@ local SCHEDULED, RETRY, LEASED, LEASE, JOBS, MUT, PARK, MOVING, DEAD, LETTERS, A
 local HASHES = {moving = MOVING, arrived = ARRIVED, lease = LEASE, mut = MUT, letters = LETTERS}
 --@include places
 --@include page
+--@include cut_off
 --@include readable
 
 local which, odd, bytes, left = ARGV[1], {}, 0, ''
@@ -47,8 +48,7 @@ for n, member in ipairs(members) do
     ids[n] = string.match(string.sub(member, (string.find(member, '\0', 1, true) or 0) + 1), '^[012](.+)$') or ''
     bytes = bytes + redis.call('HSTRLEN', JOBS, ids[n])
     if n > 1 and bytes > 1048576 then
-      left, ids[n], found[n] = cmsgpack.pack({unpack(members, n)}), nil, nil
-      members = {unpack(members, 1, n - 1)}
+      left, ids[n], found[n] = cmsgpack.pack(cut_off(members, n)), nil, nil
       break
     end
   end

@@ -11,6 +11,7 @@ local SCHEDULED, RETRY, LEASED, JOBS, PARK, MOVING = unpack(KEYS)
 local HASHES = {jobs = JOBS}
 --@include places
 --@include page
+--@include cut_off
 --@include readable
 
 local cursor, ids = ARGV[1], nil
@@ -19,8 +20,7 @@ local kinds, found, unreadable, bytes, left = {}, {}, {}, 0, {}
 for n, id in ipairs(ids) do
   bytes = bytes + redis.call('HSTRLEN', JOBS, id)
   if n > 1 and bytes > 1048576 then
-    left = {unpack(ids, n)}
-    ids = {unpack(ids, 1, n - 1)}
+    left = cut_off(ids, n)
     break
   end
   local record = redis.call('HGET', JOBS, id)

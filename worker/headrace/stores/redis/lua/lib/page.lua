@@ -3,7 +3,6 @@
 local function next_page(which, cursor, most)
   local page = redis.pcall('HSCAN', HASHES[which], cursor, 'COUNT', most, 'NOVALUES')
   if not page.err then return page[1], page[2] end
-  if not string.find(page.err, 'syntax', 1, true) then error(page) end
   page = redis.call('HSCAN', HASHES[which], cursor, 'COUNT', math.min(most, 16))
   local fields = {}
   for i = 1, #page[2], 2 do fields[#fields + 1] = page[2][i] end

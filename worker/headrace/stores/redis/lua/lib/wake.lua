@@ -2,5 +2,6 @@
 -- foreign hand has put something else in its place, the step goes on: the sweep finds the queue.
 local function wake(queue)
   local told = WAKES and redis.pcall('XADD', WAKES, 'MAXLEN', '~', 1000, '*', 'q', queue)
-  if type(told) == 'table' and told.err and not string.find(told.err, 'WRONGTYPE', 1, true) then error(told) end
+  local failed = type(told) == 'table' and told.err
+  if failed and not string.find(failed, 'WRONGTYPE', 1, true) then redis.call('XADD', WAKES, '*', 'q', queue) end -- raises it
 end
