@@ -12,7 +12,7 @@ CLIENT_COMMANDS = frozenset(
     {
         *("select", "ping", "info", "script|load", "evalsha", "publish", "subscribe", "unsubscribe", "wait", "hget"),
         *("get", "set", "hmget", "zadd", "zrem", "zscore", "zrange", "zpopmin", "bzpopmin", "xread", "xrevrange"),
-        *("type", "hscan", "zscan"),
+        *("type", "exists", "hscan", "zscan"),
         *("cluster|slots", "asking", "eval"),
     }
 )
