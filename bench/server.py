@@ -50,6 +50,11 @@ class BenchServer:
         return f"{name} {about.get('valkey_version') or about['redis_version']}"
 
     @property
+    def process(self) -> int:
+        """The server's process."""
+        return int(self.info("server")["process_id"])
+
+    @property
     def client(self) -> redis.Redis:
         """The connection of the benchmark itself."""
         if self._client is None:
