@@ -44,9 +44,10 @@ def run(rig: Rig) -> Result:
         "From the ms in which a job is due to the start of its handler, in one worker of another process. Who rounds "
         "due times starts jobs before them: a negative lateness, of which the minimum is shown.",
     ]
+    kept = "left to the host" if left_to_host(rig) else "kept in memory"
     notes.append(
-        f"Of pages that nobody touched for {IDLE_SECONDS:g} s one in a hundred took {idle_page_us():.0f} us to its next "
-        f"touch; server and workers were {'not ' if left_to_host(rig) else ''}kept in memory."
+        f"Of pages that nobody touched for {IDLE_SECONDS:g} s one in a hundred took {idle_page_us():.0f} us to the "
+        f"next touch; server and workers were {kept}."
     )
     if shares:
         notes.append(f"Of both the jobs ahead and those due per second, slow peers have a share: {shares}.")

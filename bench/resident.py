@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 PASS_SECONDS = 0.5
-CHUNK_BYTES = 64 << 10
+CHUNK_BYTES = 16 << 10
 """Small: reading within the kernel keeps others from that processor until all of a chunk's pages are back."""
 PROBED_PAGES = 4000
 IDLE_SECONDS = 5.0
