@@ -79,6 +79,25 @@ async def test_QG6_the_longer_of_two_orders_does_not_end_with_the_shorter(store:
     assert (await store.tick(QUEUE, "second")).stop_ms is None
 
 
+async def test_QG6_a_worker_says_until_when_it_claims_nothing(store: Store, advance: Advance) -> None:
+    """However old the word is: it is until a time of the server, and ends with it."""
+    assert (await store.tick(QUEUE, "first", SAID)).stop_till == 0
+    await store.stop_claiming(QUEUE, ["first"], 60_000)
+    (entry,) = await store.workers(QUEUE)
+    assert entry.stop_ms is not None
+    assert entry.stands_by_ms == 0  # it has not learnt of that
+    tick = await store.tick(QUEUE, "first")
+    assert tick.stop_till
+    await store.tick(QUEUE, "first", SAID._replace(stands_by_till=tick.stop_till))
+    await advance(20)
+    await store.tick(QUEUE, "first")  # for the alarm: it says nothing, and makes nothing of it younger
+    (entry,) = await store.workers(QUEUE)
+    assert entry.stop_ms is not None
+    assert 0 < entry.stands_by_ms <= entry.stop_ms < 60_000
+    await store.tick(QUEUE, "first", SAID._replace(stands_by_till=tick.stop_till - 60_000))
+    assert [entry.stands_by_ms for entry in await store.workers(QUEUE)] == [0]
+
+
 async def test_a_worker_that_leaves_is_not_told_any_more(store: Store) -> None:
     await store.tick(QUEUE, "first", SAID)
     await store.stop_claiming(QUEUE, ["first"], 60_000)

@@ -12,8 +12,10 @@ from headrace_operator.scaling.estimates import LONGEST_COLD_START
 from headrace_operator.scaling.victims import Worker
 
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
-LEARNT_SECONDS = 6.0
-"""A worker beats every 5 s: what it says so long after it was told to take no more, it says knowing that."""
+RETIRE_SECONDS = 30.0
+"""A worker that was told to take no more takes jobs again after this time, unless it is told again."""
+LEAVE_SECONDS = 10.0
+"""A worker is stopped only if it takes no jobs for so long by its own word: until its Pod has been told to end."""
 SILENT_SECONDS = 70.0
 """One that is not in the registry, which forgets after a minute, for so long takes no jobs."""
 Body = Mapping[str, Any]
@@ -120,13 +122,21 @@ def workers_of(
 
 def _worker(pod: WorkerPod, entries: list[WorkerEntry], told: float | None, now: float) -> Worker:
     in_flight = sum(entry.beat.in_flight for entry in entries)
-    quiet = False
-    if told is not None and in_flight == 0:
-        # Silence is no answer: a process that is frozen may hold jobs. One that nobody knows of has none to hold.
-        heard = min((now - entry.heard_ms / 1000 for entry in entries), default=None)
-        quiet = now - told > SILENT_SECONDS if heard is None else heard > told + LEARNT_SECONDS
+    quiet = told is not None and in_flight == 0 and _stands_by(entries, now - told)
     started = pod.ready_since is not None or bool(entries)
     return Worker(pod.name, started, in_flight, told is not None, quiet, pod.created)
+
+
+def _stands_by(entries: list[WorkerEntry], told_seconds: float) -> bool:
+    """Whether these said that they hold no job when they were taking none, as they were told ``told_seconds`` ago.
+
+    However late their beats come: silence is no answer, for a process that is frozen may hold jobs, nor is obedience to
+    an order that has been taken back since. One that nobody knows of has no jobs to hold.
+    """
+    if not entries:
+        return told_seconds > SILENT_SECONDS
+    still = min(entry.stands_by_ms for entry in entries) / 1000
+    return still >= max(LEAVE_SECONDS, RETIRE_SECONDS - told_seconds)
 
 
 def processes_of(entries: Iterable[WorkerEntry], pods: Collection[str]) -> list[str]:

@@ -17,7 +17,7 @@ from headrace_operator.reasons import Reason, normal
 from headrace_operator.scaling.estimates import COLD_STARTS, cold_start
 from headrace_operator.scaling.inputs import Inputs, Load, Pods
 from headrace_operator.scaling.load import measured, next_due_ms
-from headrace_operator.scaling.pods import new_starts, processes_of, started_before, workers_of
+from headrace_operator.scaling.pods import RETIRE_SECONDS, new_starts, processes_of, started_before, workers_of
 from headrace_operator.scaling.policy import Decision, decide
 from headrace_operator.scaling.reading import statistics
 from headrace_operator.scaling.record import Record
@@ -39,8 +39,6 @@ FOREIGN_SECONDS = 4.0
 REDIS_SECONDS = 5.0
 KEEP_SECONDS = 10.0
 """Between two writes of what is remembered, unless something was decided."""
-RETIRE_MS = 30_000
-"""A worker that was told to take no more takes jobs again after this time, unless it is told again."""
 AT_ONCE = 0.05
 FIGHT_SECONDS, FIGHT_PAUSE = 300.0, 30.0
 """Replicas that somebody else has written over twice within the one time are written once in the other."""
@@ -321,7 +319,7 @@ async def _tell(
     back = [name for name in before if name not in retired]
     try:
         if leave := processes_of(entries, retired):
-            await store.stop_claiming(queue, leave, RETIRE_MS)
+            await store.stop_claiming(queue, leave, round(RETIRE_SECONDS * 1000))
         if stay := processes_of(entries, back):
             await store.stop_claiming(queue, stay, 0)
     except HeadraceError as error:

@@ -14,7 +14,7 @@ class Worker:
     """A worker Pod that is not stopping. ``started``: it may have taken jobs; one that has not can go at once.
 
     ``in_flight``: jobs that it holds, as far as is known. ``retired``: it was told to take no more. ``quiet``: it said,
-    after it had learnt of that, that it holds none. ``created``: when, as any number that grows.
+    having learnt of that, that it holds none. ``created``: when, as any number that grows.
     """
 
     name: str

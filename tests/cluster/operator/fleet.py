@@ -34,6 +34,10 @@ class Fleet:
         found = self.cluster.objects("v1", "Pod", self.queues.namespace)
         return {pod["metadata"]["name"]: pod for pod in found if "deletionTimestamp" not in pod["metadata"]}
 
+    def every_pod(self) -> list[Object]:
+        """Worker Pods, also those that are stopping: their jobs go on until they are told to end."""
+        return self.cluster.objects("v1", "Pod", self.queues.namespace)
+
     def wait(self, what: Callable[[], object], text: str, deadline: float = 120) -> None:
         self.cluster.wait_for(what, deadline, what=text)
 
@@ -46,6 +50,23 @@ class Fleet:
 
     def runs(self) -> dict[str, int]:
         return jobs.runs(self.url, self.queue)
+
+    def wait_each_once(self, *names: str, version: int = 1, deadline: float = 180) -> None:
+        """Wait until each of these jobs has run, and no other. Fails at once if one has run twice."""
+        missing: set[str] = set()
+
+        def all_have() -> bool:
+            ran = self.runs()
+            assert set(ran.values()) <= {1}, f"ran again: { ({name: runs for name, runs in ran.items() if runs > 1}) }"
+            missing.clear()
+            missing.update({f"{name}@v{version}" for name in names} ^ ran.keys())
+            return not missing
+
+        try:
+            self.wait(all_have, "every job, once", deadline)
+        except TimeoutError as error:
+            error.add_note(f"did not run, or should not have: {sorted(missing)}; workers: {self.entries()}")
+            raise
 
     def entries(self) -> list[WorkerEntry]:
         return jobs.on_store(self.url, lambda store: store.workers(self.queue))

@@ -60,6 +60,28 @@ async def test_QG6_a_worker_that_is_to_go_hands_back_what_waits_and_ends_what_ru
         assert running.told.outcomes == {"succeeded": 2, "handed_back": 4}
 
 
+async def test_QG6_a_worker_says_that_it_claims_nothing_once_it_has_learnt_so(store: Store) -> None:
+    producer = await queue(store)
+    await put(producer, "wait", ["job"])
+    stage = Stage()
+    async with working(stage.app, store) as running:
+        await eventually(lambda: stage.began)
+
+        async def says(standing: bool, jobs: int) -> bool:
+            entry = await said(store, running)
+            return entry is not None and (entry.stands_by_ms > 0, entry.beat.in_flight) == (standing, jobs)
+
+        await eventually(lambda: says(False, 1))
+        await store.stop_claiming(QUEUE, [running.worker.identity], 600_000)
+        await eventually(lambda: says(True, 1))
+        assert await paused(store, running)
+        stage.go.set()
+        await eventually(lambda: says(True, 0))
+        await store.stop_claiming(QUEUE, [running.worker.identity], 0)
+        await eventually(lambda: says(False, 0))
+        assert not await paused(store, running)
+
+
 async def test_QG6_an_idle_worker_that_is_to_go_leaves_hints_to_others(store: Store) -> None:
     producer = await queue(store)
     stage, other = Stage(), Stage()

@@ -52,7 +52,7 @@ class WorkersInMemory:
     recovered: dict[str, float] = field(default_factory=dict)
     generation: int = 1
     _made: int = 0
-    _told: dict[str, float] = field(default_factory=dict)
+    tills: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         metadata = {"name": NAME, "namespace": NAMESPACE, "uid": "d1", "resourceVersion": "1", "generation": 1}
@@ -105,7 +105,7 @@ class WorkersInMemory:
                 condition = {"type": "Ready", "status": "True", "lastTransitionTime": since.isoformat()}
                 pod["status"] = {"phase": "Running", "conditions": [condition]}
                 if self.beats:
-                    await self.store.tick(QUEUE, name, Beat(pod=name, slots=4, in_flight=self.running.get(name, 0)))
+                    await self.beat(name)
         old = [name for name, pod in pods.items() if pod["metadata"]["labels"]["generation"] != str(self.generation)]
         for name in old[: max(0, ready - self.replicas)]:
             await self._stop(pods, name)
@@ -118,6 +118,12 @@ class WorkersInMemory:
             "readyReplicas": ready,
             "observedGeneration": generation,
         }
+
+    async def beat(self, name: str) -> None:
+        """Let a worker say what it holds, and that it takes no more if it has learnt so with its last beat."""
+        holds, till = self.running.get(name, 0), self.tills.get(name, 0)
+        tick = await self.store.tick(QUEUE, name, Beat(pod=name, slots=4, in_flight=holds, stands_by_till=till))
+        self.tills[name] = tick.stop_till
 
     async def _stop(self, pods: dict[str, Any], name: str) -> None:
         del self.api.objects[f"{core('pods', NAMESPACE)}/{name}"], pods[name]

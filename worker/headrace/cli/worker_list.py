@@ -143,10 +143,13 @@ def stop_claiming(
 
 
 def _data(entry: WorkerEntry) -> dict[str, Any]:
+    said = entry.beat._asdict()
+    del said["stands_by_till"]
     return {
         "name": entry.worker,
-        **entry.beat._asdict(),
+        **said,
         "stop_ms": entry.stop_ms,
+        "stands_by_ms": entry.stands_by_ms or None,
         "heard_ms": entry.heard_ms,
         "gone": entry.gone,
     }

@@ -187,8 +187,8 @@ class Worker:
                 Unparker(queue, timer_store, handlers, lambda ref: claims.hint(ref)),
                 lambda ref: claims.hint(ref),
                 reachability,
-                presence.beat,
-                lambda queue, stop_ms: stand_by.told(queue, stop_ms),
+                lambda queue: presence.beat(queue, stand_by.till(queue)),
+                lambda queue, tick: stand_by.told(queue, tick),
                 signs[queue],
             )
             for queue in settings.queue_names

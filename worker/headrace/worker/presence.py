@@ -44,8 +44,8 @@ class Presence:
         self._in_flight = in_flight
         self._candidate = candidate
 
-    def beat(self, queue: str) -> Beat:
-        """Return what is to be said now."""
+    def beat(self, queue: str, stands_by_till: int = 0) -> Beat:
+        """Return what is to be said now; see `Beat` for ``stands_by_till``."""
         place = self._place
         in_flight, candidate = self._in_flight().get(queue, 0), self._candidate(queue)
-        return Beat(place.host, place.pid, place.pod, place.node, self._slots, in_flight, candidate)
+        return Beat(place.host, place.pid, place.pod, place.node, self._slots, in_flight, candidate, stands_by_till)

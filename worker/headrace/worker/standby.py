@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from headrace.stores.base import Store
+from headrace.stores.base import Store, Tick
 from headrace.worker.claims import Claims
 from headrace.worker.execution import Executor
 
@@ -23,10 +23,16 @@ class StandBy:
         self._claims = claims
         self._executor = executor
         self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._tills: dict[str, int] = {}
 
-    async def told(self, queue: str, stop_ms: int | None) -> None:
-        """Take note of a tick's answer: for how long to claim nothing, None to go on. Raises what the store raises."""
-        timer = self._timers.pop(queue, None)
+    def till(self, queue: str) -> int:
+        """Return until when nothing is claimed, as it was told; 0 if something is."""
+        return self._tills.get(queue, 0)
+
+    async def told(self, queue: str, tick: Tick) -> None:
+        """Take note of a tick's answer: for how long to claim nothing, or to go on. Raises what the store raises."""
+        timer, stop_ms = self._timers.pop(queue, None), tick.stop_ms
+        self._tills[queue] = tick.stop_till
         if timer is not None:
             timer.cancel()
         if stop_ms is None:
@@ -48,7 +54,7 @@ class StandBy:
             timer.cancel()
 
     def _over(self, queue: str) -> None:
-        del self._timers[queue]
+        del self._timers[queue], self._tills[queue]
         self._go_on(queue)
 
     def _go_on(self, queue: str) -> None:

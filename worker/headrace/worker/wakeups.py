@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 
 from headrace.errors import DataDamaged
 from headrace.maintenance.signs import Signs
-from headrace.stores.base import Beat, Store
+from headrace.stores.base import Beat, Store, Tick
 from headrace.topology import PartitionRef, Topology
 from headrace.worker.claims import Claims
 from headrace.worker.hints import QueueHints
@@ -73,7 +73,7 @@ class QueueTimer:
 
     Every 5 s it also says what ``beat`` tells of this worker, reads the queue's settings, looks for parked jobs whose
     type this worker knows, brings back what a failover has forgotten of the topology and, where hints may be lost,
-    looks into one more partition. ``stand_by`` is told for how long to claim nothing, ``signs`` what it learns.
+    looks into one more partition. ``stand_by`` is told what the ticks answer, ``signs`` what it learns.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class QueueTimer:
         look: Callable[[PartitionRef], None],
         reachability: Reachability,
         beat: Callable[[str], Beat] | None = None,
-        stand_by: Callable[[str, int | None], Awaitable[None]] | None = None,
+        stand_by: Callable[[str, Tick], Awaitable[None]] | None = None,
         signs: Signs | None = None,
     ) -> None:
         self._queue = queue
@@ -149,7 +149,7 @@ class QueueTimer:
                     reading = False
                 tick = await self._store.tick(self._queue, self._worker, beat)
                 if self._stand_by is not None:
-                    await self._stand_by(self._queue, tick.stop_ms)
+                    await self._stand_by(self._queue, tick)
             except Exception as error:
                 self._reachability.failed(f"setting the timer of queue {self._queue}", error)
                 if reading:

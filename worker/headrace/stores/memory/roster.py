@@ -34,8 +34,8 @@ class Roster:
         if self.gone_until <= now:
             self.gone.clear()
 
-    def beat(self, worker: str, said: Beat | None, now: int) -> int | None:
-        """Take note of a worker; for how many ms it is to claim nothing, None if it may."""
+    def beat(self, worker: str, said: Beat | None, now: int) -> int:
+        """Take note of a worker; until when it is to claim nothing, 0 if it may."""
         self.forget_old(now)
         self.until = self.gone_until = now + KEPT_MS
         self.heard[worker] = now
@@ -47,7 +47,7 @@ class Roster:
             del self.gone[name]
             self.about.pop(name, None)
         till = self.stopping.get(worker, 0)
-        return till - now if till > now else None
+        return till if till > now else 0
 
     def leave(self, worker: str, now: int) -> None:
         """Take note that a worker stops."""
@@ -82,6 +82,7 @@ class Roster:
             at = self.gone.get(worker) if heard is None else heard
             if at is not None:
                 till = self.stopping.get(worker, 0)
-                stop_ms = till - now if till > now else None
-                found.append(WorkerEntry(worker, now - at, self.about.get(worker, Beat()), stop_ms, gone))
+                stop_ms, beat = till - now if till > now else None, self.about.get(worker, Beat())
+                stands_by_ms = max(0, beat.stands_by_till - now)
+                found.append(WorkerEntry(worker, now - at, beat, stop_ms, gone, stands_by_ms))
         return found

@@ -36,8 +36,8 @@ class MemoryWaking(MemoryAccess):
             hints, now = self._data.queue(queue), self._data.now()
             hints.tick(now)
             self._waiters.deliver(queue)
-            stop_ms = self._data.roster(queue).beat(worker, beat, now)
-            return Tick(hints.take_alarm(worker, now), stop_ms)
+            till = self._data.roster(queue).beat(worker, beat, now)
+            return Tick(hints.take_alarm(worker, now), till - now if till else None, till)
 
     async def leave(self, queue: str, worker: str) -> None:
         """Offer the alarm that a worker held to another one."""

@@ -11,7 +11,8 @@ class Beat(NamedTuple):
 
     ``pod`` and ``node``: where it runs, "" where it is not told. ``in_flight``: jobs of this queue whose lease it
     holds, ``slots``: handlers that it may run at the same time, for all its queues. ``candidate``: it may
-    lead the queue.
+    lead the queue. ``stands_by_till``: until when it takes no job of this queue, as it was told (server's clock, ms);
+    0 if it takes some.
     """
 
     host: str = ""
@@ -21,6 +22,7 @@ class Beat(NamedTuple):
     slots: int = 0
     in_flight: int = 0
     candidate: bool = False
+    stands_by_till: int = 0
 
     @property
     def place(self) -> str:
@@ -35,7 +37,8 @@ class WorkerEntry(NamedTuple):
     """A worker in the registry. ``heard_ms``: since it was last heard of.
 
     ``stop_ms``: for how long it is still to claim nothing, None if it may. ``gone``: it has stopped, or was not heard
-    of for a minute.
+    of for a minute. ``stands_by_ms``: for how long it still claims nothing by its own word; 0 if it has not said so. Of
+    one that has, ``in_flight`` has not grown since, unless the order was taken back.
     """
 
     worker: str
@@ -43,6 +46,7 @@ class WorkerEntry(NamedTuple):
     beat: Beat
     stop_ms: int | None = None
     gone: bool = False
+    stands_by_ms: int = 0
 
 
 class RegistrySteps(Protocol):

@@ -12,11 +12,13 @@ from headrace.topology import PartitionRef
 class Tick(NamedTuple):
     """``alarm_ms``: until the next due time if this worker holds the queue's alarm, None if another one does.
 
-    ``stop_ms``: for how long this worker is to claim nothing, None if it may (see `RegistrySteps.stop_claiming`).
+    ``stop_ms``: for how long this worker is to claim nothing, None if it may (see `RegistrySteps.stop_claiming`);
+    ``stop_till``: until when, by the server's clock, 0 if it may. It says that in its next beat.
     """
 
     alarm_ms: int | None
     stop_ms: int | None = None
+    stop_till: int = 0
 
 
 class WakingSteps(Protocol):

@@ -35,9 +35,14 @@ class RedisRegistry(RedisAccess):
         now, found = await self._client.run(script("workers"), keys, (asked,))
         flat = iter(found)
         return [
-            WorkerEntry(_shown(name), max(0, now - heard), said(about), till - now if till >= 0 else None, bool(gone))
+            _entry(_shown(name), now, heard, said(about), till, gone=bool(gone))
             for name, heard, about, till, gone in zip(flat, flat, flat, flat, flat, strict=True)
         ]
+
+
+def _entry(worker: str, now: int, heard: int, beat: Beat, till: int, *, gone: bool) -> WorkerEntry:
+    stop_ms, stands_by_ms = till - now if till >= 0 else None, max(0, beat.stands_by_till - now)
+    return WorkerEntry(worker, max(0, now - heard), beat, stop_ms, gone, stands_by_ms)
 
 
 def _shown(name: bytes) -> str:
@@ -57,4 +62,7 @@ def beat_of(packed: bytes) -> Beat:
 
     Raises ValueError, TypeError or msgpack's UnpackException for anything else.
     """
-    return Beat(*msgpack.unpackb(packed)[: len(Beat._fields)]) if packed else Beat()
+    beat = Beat(*msgpack.unpackb(packed)[: len(Beat._fields)]) if packed else Beat()
+    if not isinstance(beat.stands_by_till, int):
+        raise TypeError("stands_by_till is no time")
+    return beat

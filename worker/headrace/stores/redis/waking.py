@@ -67,8 +67,8 @@ class RedisWaking(RedisAccess):
     async def tick(self, queue: str, worker: str, beat: Beat | None = None) -> Tick:
         """Turn what is due into hints, and record that the worker lives."""
         keys = self._keys.of_queue_script("tick", queue)
-        alarm, stop = await self._client.run(script("tick"), keys, (worker, pack(list(beat)) if beat else b""))
-        return Tick(None if alarm < 0 else alarm, None if stop < 0 else stop)
+        alarm, stop, till = await self._client.run(script("tick"), keys, (worker, pack(list(beat)) if beat else b""))
+        return Tick(None if alarm < 0 else alarm, None if stop < 0 else stop, till)
 
     async def leave(self, queue: str, worker: str) -> None:
         """Forget a worker that stops; the alarm that it held is offered to another one."""

@@ -2,7 +2,8 @@
 --
 -- KEYS  1 hot zset, 2 due zset, 3 alarm hash, 4 workers zset, 5 about hash, 6 gone zset, 7 stopping zset
 -- ARGV  1 worker, 2 what it says of itself (msgpack), or ''
--- Returns {ms until the next due time if this worker holds the alarm, else -1; ms for which it is to claim nothing, or -1}
+-- Returns {ms until the next due time if this worker holds the alarm, else -1; ms for which it is to claim nothing, or -1;
+--          until when (ms), or 0}
 -- Cost  O(due log n), at most 200; at most 100 silent workers each are moved and forgotten. Called by each worker at its
 --       alarm, and at least every 5 s.
 local HOT, DUE, ALARM, WORKERS, ABOUT, GONE, STOPPING = unpack(KEYS)
@@ -30,5 +31,5 @@ end
 redis.call('ZREMRANGEBYSCORE', STOPPING, '-inf', now)
 -- The last worker of a deleted queue leaves nothing behind.
 for _, key in ipairs({WORKERS, ABOUT, GONE}) do redis.call('PEXPIRE', key, 3600000) end
-local till = tonumber(redis.call('ZSCORE', STOPPING, ARGV[1]) or -1)
-return {alarm(now, ARGV[1]), till < 0 and -1 or till - now}
+local till = tonumber(redis.call('ZSCORE', STOPPING, ARGV[1]) or 0)
+return {alarm(now, ARGV[1]), till == 0 and -1 or till - now, till}
