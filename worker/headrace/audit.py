@@ -246,8 +246,14 @@ async def _hinted(
             refs.append(ref)
         if await _still(store, topology):
             mended = repair and await store.forget_hints(topology.queue, label, topology.epoch)
+            if repair and not mended and not await _still_hinted(store, topology, label):
+                continue  # a worker has taken it meanwhile, and met nothing there
             found.leftovers.append(Place("", Leftover("hint without partition", "due", label, mended)))
     return refs
+
+
+async def _still_hinted(store: Store, topology: Topology, label: bytes) -> bool:
+    return label in await store.hinted_labels(topology.queue) and await _still(store, topology)
 
 
 async def _older(store: Store, topology: Topology, pause: Pause) -> list[PartitionRef]:
@@ -277,5 +283,9 @@ async def _stray(
         return
     holds = ", ".join(f"{number} {state}" for state, number in states.items())
     mended = repair and empty and await store.delete_partition(ref, topology.incarnation)
+    if repair and empty and not mended:
+        counts = await _counted(store, ref)
+        if counts is not None and counts.state in ("absent", "tombstone") and not counts.nonempty():
+            return  # somebody else has removed it meanwhile
     kind: LeftoverKind = "partition not listed"
     found.leftovers.append(Place(ref.label, Leftover(kind, holds or "meta", ref.label.encode(), mended)))

@@ -20,7 +20,11 @@ from headrace.topology import PartitionRef, Topology
 log = logging.getLogger("headrace.audit")
 
 ROUNDS = 8
-"""Looks at a partition that is repaired: what one repair leaves, for example a job without an index, the next mends."""
+"""Looks at a partition that is repaired: what one repair leaves, for example a job without an index, the next mends.
+
+A repair that finds something changed leaves it alone: what a claim has taken out meanwhile, say, is no leftover any
+more. So nothing counts as left that was not seen again after it.
+"""
 
 MOST_HINTS = 1000
 
@@ -84,19 +88,20 @@ class RedisAuditing(RedisAccess):
 
     async def _audit(self, ref: PartitionRef, *, repair: bool, pause: Pause) -> PartitionAudit:
         known: dict[Leftover, None] = {}
+        refused: set[Leftover] = set()  # by the repairs since the last look, if that was all that they did
         steps, records = 0, None
         for turn in range(ROUNDS):
             look = PartitionPass(ref.label, partial(self._audit_step, ref), pause)
             await look.look(repair=repair and turn < ROUNDS - 1)
             steps += look.steps
             records = look.sizes["jobs"] if records is None else records
+            left = {found.leftover for found in look.found}
             known |= dict.fromkeys(found.leftover for found in look.found)
-            if not repair or turn == ROUNDS - 1:
+            repairs = [found.repair for found in look.found if found.repair]
+            if not repair or turn == ROUNDS - 1 or not repairs or left == refused:
                 break
-            mended = [await self._mend(ref, found.repair) for found in look.found if found.repair]
-            if not any(mended):
-                break
-        left = {found.leftover for found in look.found}
+            mended = [await self._mend(ref, each) for each in repairs]
+            refused = set() if any(mended) else left
         leftovers = [each._replace(repaired=each not in left) for each in known]
         return PartitionAudit(STATES[look.state], look.incarnation, records or 0, leftovers, look.proven, steps)
 

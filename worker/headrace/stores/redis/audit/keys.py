@@ -38,8 +38,11 @@ class KeyAudit:
         left = []
         for (name, key), kind in zip(keys.items(), found, strict=True):
             if kind not in ("none", kinds[name]):
-                mend = self._repair and name not in kept and await self._set_apart(name, key, kinds[name])
-                left.append(Leftover("key of another kind", name, kind.encode(), mend))
+                mends = self._repair and name not in kept
+                mended = mends and await self._set_apart(name, key, kinds[name])
+                if mends and not mended and await self._client.command("TYPE", key) in (b"none", kinds[name].encode()):
+                    continue  # somebody else has put it right meanwhile
+                left.append(Leftover("key of another kind", name, kind.encode(), mended))
         return left
 
     async def _set_apart(self, name: str, key: bytes, kind: str) -> bool:
@@ -58,7 +61,12 @@ class KeyAudit:
         async for member, value in self._pages(key, kind):
             if not entries.sound(member, value):
                 seen = value if kind == "hash" else b""
-                left.append(Leftover(told, name, member, await self.remove(key, kind, member, seen, entries.beside)))
+                mended = await self.remove(key, kind, member, seen, entries.beside)
+                if self._repair and not mended:  # it has changed meanwhile
+                    now = await self._client.command("HGET" if kind == "hash" else "ZSCORE", key, member)
+                    if now is None or entries.sound(member, now):
+                        continue
+                left.append(Leftover(told, name, member, mended))
         return left
 
     async def remove(
