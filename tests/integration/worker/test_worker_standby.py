@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
 from headrace import App, Context, JobSpec, Store
+from headrace.worker import wakeups
 from tests.integration.worker.support import QUEUE, Running, eventually, put, queue, sizes, working
 
 
@@ -60,7 +63,10 @@ async def test_QG6_a_worker_that_is_to_go_hands_back_what_waits_and_ends_what_ru
         assert running.told.outcomes == {"succeeded": 2, "handed_back": 4}
 
 
-async def test_QG6_a_worker_says_that_it_claims_nothing_once_it_has_learnt_so(store: Store) -> None:
+async def test_QG6_a_worker_says_that_it_claims_nothing_once_it_has_learnt_so(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wakeups, "TICK_SECONDS", 0.1)
     producer = await queue(store)
     await put(producer, "wait", ["job"])
     stage = Stage()
