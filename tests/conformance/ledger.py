@@ -9,7 +9,6 @@ from typing import Any, cast
 import msgpack
 
 from headrace.stores.base import Accepted, Store
-from tests.services.redis_setups import RedisSetups
 
 LISTS = {"r0": 0, "r1": 0, "r2": 0, "suspects": 1, "alone": 1}
 ZSETS = ("scheduled", "retry", "leased")
@@ -85,11 +84,14 @@ class Ledger:
                 self.owed.discard(stored_id)
 
 
-def holdings(setups: RedisSetups, setup: str, prefix: str) -> tuple[set[bytes], list[str]]:
-    """All ids that are in the queues of a prefix, live, dead or finished; and what is wrong with their indexes."""
+def holdings(primaries: Iterable[Any], prefix: str) -> tuple[set[bytes], list[str]]:
+    """All ids that are in the queues of a prefix, live, dead or finished; and what is wrong with their indexes.
+
+    ``primaries``: a client of each server that takes writes.
+    """
     found: set[bytes] = set()
     wrong: list[str] = []
-    for client in setups.primaries(setup):
+    for client in primaries:
         keys = set(client.scan_iter(match=f"{{{prefix}:*", count=1000))
         for partition in {key.rpartition(b":")[0] for key in keys}:
             there = _Partition(client, partition, keys)

@@ -80,10 +80,16 @@ class RedisSetups:
 
     def primaries(self, setup: str) -> Iterator[Any]:
         """Yield a client of each server that takes writes, for a user who may do everything."""
+        with self.connected(setup) as clients:
+            yield from clients
+
+    @contextlib.contextmanager
+    def connected(self, setup: str) -> Iterator[list[Any]]:
+        """Within it these clients stay connected."""
         primaries = {"cluster": lambda: self.cluster.masters, "sentinel": lambda: [self.sentinel.primary]}
-        for server in primaries.get(setup, lambda: [self._single(setup)])():
-            with server.client() as client:
-                yield client
+        with contextlib.ExitStack() as stack:
+            servers = primaries.get(setup, lambda: [self._single(setup)])()
+            yield [stack.enter_context(server.client()) for server in servers]
 
     @contextlib.contextmanager
     def full(self, setup: str) -> Iterator[None]:
