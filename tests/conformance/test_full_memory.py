@@ -15,13 +15,15 @@ from functools import partial
 import pytest
 
 from headrace import App, Context, JobSpec, Producer, Snooze
+from headrace.deletion import Deletion, delete_queue
 from headrace.election.backends.redis import RedisLock
 from headrace.election.fence import Accepted, Claim, Token
 from headrace.election.record import Record
 from headrace.election.redis_fence import RedisFence
 from headrace.errors import StoreFull
-from headrace.lifecycle import configure, promote
+from headrace.lifecycle import complete, configure, promote
 from headrace.migration import move_jobs
+from headrace.pausing import pause_queue, resume_queue
 from headrace.redis.by_url import open_client
 from headrace.settings import QueueSettings, Retention
 from headrace.stores.base import Failure, Fence, Release, Report, Settled, Store, Success, Unknown
@@ -189,6 +191,41 @@ async def test_V19_jobs_that_cannot_move_run_where_they_are(store: Store, full: 
         assert (await sizes(store), await sizes(store, ref(0, 2))) == ({"ready": 1}, {"ready": 1})
     assert await move_jobs(store, ref(), fence) == 1
     assert await run_everything(store, await stored_topology(store)) == ["b", "c"]
+
+
+async def test_V19_a_queue_is_paused_repartitioned_drained_put_to_sleep_and_deleted(store: Store, full: Full) -> None:
+    """What ends jobs or gives memory back must not need any; a partition that is made for that takes a few bytes."""
+    await created(store, 2)
+    producer = Producer(store)
+    placed = [(await producer.enqueue(QUEUE, "send")).id for _ in range(6)]
+    with full():
+        await pause_queue(store, QUEUE)
+        assert not [job for n in range(2) for job in (await Worker(store).claim(at=ref(n))).jobs]
+        await resume_queue(store, QUEUE)
+        topology = await promote(store, QUEUE, 2, 3)
+        with pytest.raises(StoreFull):
+            await producer.enqueue(QUEUE, "send")  # moved on to the new version, and refused there
+        assert sorted(await run_everything(store, topology)) == sorted(placed)
+        await complete(store, QUEUE, 1, client_retry_ms=0)
+        assert [(await store.sleep(ref(n, 2), 0)).asleep for n in range(3)] == [True] * 3
+        assert await delete_queue(store, QUEUE) == Deletion(QUEUE, 3, {})
+        assert (await promote(store, QUEUE, 1, 1)).incarnation == 2  # over what was left of the deleted one
+        assert await delete_queue(store, QUEUE) == Deletion(QUEUE, 1, {})
+    assert await store.read_topology(QUEUE) is None
+
+
+async def test_V19_a_version_with_letters_to_carry_over_ends_when_there_is_memory_again(
+    store: Store, full: Full
+) -> None:
+    await created(store)
+    await enqueue(store, "dead")
+    await store.fail(ref(), [Failure(*each, None, "boom") for each in settled(await Worker(store).claim())])
+    await promote(store, QUEUE, 2, 1)
+    with full(), pytest.raises(StoreFull):
+        await complete(store, QUEUE, 1, client_retry_ms=0)
+    assert await sizes(store) == {"dead": 1}
+    await complete(store, QUEUE, 1, client_retry_ms=0)
+    assert await sizes(store, ref(0, 2)) == {"dead": 1}
 
 
 async def test_V19_a_leader_begins_goes_on_and_ends(

@@ -13,6 +13,7 @@ local META, R0, R1, R2, SCHEDULED, RETRY, LEASED, JOBS, PARK, MOVING, ARRIVED, D
 local sizes = counts()
 -- No record may be left either: what has one is a job, whatever became of its index.
 if sizes[1] == 'D' and live(sizes) == 0 and redis.call('EXISTS', JOBS) == 0 then
+  redis.call('HDEL', META, '') -- a removal first: at maxmemory the HSET alone would be refused
   redis.call('HSET', META, 's', 'C')
   sizes[1] = 'C'
 end

@@ -27,7 +27,8 @@ local state, known = meta[1], tonumber(meta[2] or 0)
 local age = compared(meta[5], ARGV[6])
 if not state or age < 0 then
   if ARGV[4] == '1' then
-    if state then redis.call('UNLINK', META) end
+    -- A removal first, here and below: at maxmemory the HSET alone would be refused.
+    if state then redis.call('UNLINK', META) else redis.call('HDEL', META, '') end
     redis.call('HSET', META, LARGE, '', 's', 'A', 'e', ARGV[1], 'n', ARGV[2], 'asleep', 1, unpack(ARGV, 7))
     redis.call('HDEL', META, LARGE)
     incarnate(ARGV[6])
@@ -40,8 +41,10 @@ if not state or age < 0 then
 end
 if age > 0 then return {state, 0} end
 if state == 'A' and (known < epoch or (known == epoch and ARGV[3] == 'settle')) then
+  redis.call('HDEL', META, '')
   redis.call('HSET', META, 'e', ARGV[1], 'n', ARGV[2], unpack(ARGV, 7))
 elseif state == 'D' and (known < epoch or (known == epoch and ARGV[3] == 'settle')) then
+  redis.call('HDEL', META, '')
   redis.call('HSET', META, 'e', ARGV[1], unpack(ARGV, 7))
 else
   return {state, 0}

@@ -24,5 +24,6 @@ if meta[3] ~= '1' then
   if redis.call('EXISTS', R0, R1, R2, SUSPECTS, ALONE) > 0 then return {0, due, now} end
   if due >= 0 and due <= now + tonumber(ARGV[1]) then return {0, due, now} end
 end
+redis.call('HDEL', META, '') -- a removal first: at maxmemory the HSET alone would be refused
 redis.call('HSET', META, 'asleep', 1)
 return {1, due, now}

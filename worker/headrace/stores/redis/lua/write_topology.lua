@@ -7,6 +7,6 @@
 local stored = redis.call('GET', KEYS[1]) or redis.call('GET', KEYS[2])
 local epoch = stored and cjson.decode(stored).epoch or 0
 if epoch ~= tonumber(ARGV[1]) then return 0 end
+redis.call('UNLINK', KEYS[2]) -- a removal first: at maxmemory the SET alone would be refused
 redis.call('SET', KEYS[1], ARGV[2])
-redis.call('UNLINK', KEYS[2])
 return 1

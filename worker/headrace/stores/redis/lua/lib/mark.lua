@@ -4,7 +4,8 @@
 local function mark(facts, successor, incarnation)
   local age = compared(facts[3], incarnation)
   if facts[1] and (age > 0 or (age == 0 and facts[1] ~= 'A')) then return facts[1] end
-  if age < 0 then redis.call('UNLINK', META) end
+  -- A removal first: at maxmemory the HSET alone would be refused.
+  if age < 0 then redis.call('UNLINK', META) else redis.call('HDEL', META, '') end
   redis.call('HSET', META, 's', 'D', 'succ', successor, 'marked', server_now(facts[2]))
   incarnate(incarnation)
   return 'D'
