@@ -254,3 +254,10 @@ class RemoveQueue(Step):
 
     topology: Topology
     with_jobs: bool
+
+
+@dataclass(frozen=True, slots=True)
+class UnlistQueue(Step):
+    """Take the queue off the list of all queues in Redis, unless it has a topology."""
+
+    harmless = True

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, cast
 
 import pytest
 
@@ -16,7 +18,7 @@ from headrace.stores.base import Beat, Fence, Moved, Store, Unknown
 from headrace.stores.redis import RedisStore
 from headrace.stores.redis.hints import Outlook
 from headrace.topology import Grave
-from tests.conformance.actors import Gate, killed_after, standing_before
+from tests.conformance.actors import Gate, Killed, killed_after, standing_before
 from tests.conformance.steps import (
     LONG_MS,
     QUEUE,
@@ -33,7 +35,7 @@ from tests.conformance.steps import (
     states,
     stored_topology,
 )
-from tests.services.redis_setups import RedisSetups
+from tests.services.redis_setups import SETUPS, RedisSetups
 
 DELETION = [
     "read_topology",
@@ -284,3 +286,61 @@ async def test_J21_only_the_owner_deletes_and_only_an_empty_queue_if_so_asked(st
 async def test_J21_a_queue_that_never_was_is_not_deleted(store: Store) -> None:
     with pytest.raises(UnknownQueue):
         await delete_queue(store, QUEUE)
+
+
+class Dying:
+    """Passes commands on to a client that dies at one of a name; or ``act`` happens before it, and it goes on."""
+
+    def __init__(self, client: Any, command: str, act: Callable[[], Awaitable[object]] | None = None) -> None:
+        self._client = client
+        self._command = command
+        self._act = act
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    async def command(self, name: str, *args: Any) -> Any:
+        if name == self._command:
+            if self._act is None:
+                raise Killed
+            act, self._act, self._command = self._act, None, ""
+            await act()
+        return await self._client.command(name, *args)
+
+
+@pytest.fixture(params=SETUPS)
+async def listing(request: pytest.FixtureRequest, prefix: str, redis_setups: RedisSetups) -> AsyncIterator[RedisStore]:
+    """A store on each server: in memory the list of queues is no key of its own."""
+    store = RedisStore(redis_setups.url(request.param), prefix=prefix)
+    await created(store)
+    yield store
+    await store.close()
+
+
+@pytest.mark.parametrize("grave", [True, False], ids=["the next day", "after the grave has passed"])
+async def test_J21_a_deleter_that_dies_before_it_has_unlisted_the_queue_leaves_that_to_the_next(
+    listing: RedisStore, grave: bool
+) -> None:
+    dying = listing.clone()
+    dying._client = cast(Any, Dying(dying._client, "ZREM"))
+    with pytest.raises(Killed):
+        await delete_queue(dying, QUEUE)
+    assert await listing.read_topology(QUEUE) is None
+    assert await listing.queues() == [QUEUE]
+    if grave:
+        assert await delete_queue(listing, QUEUE) == Deletion(QUEUE, 0, {})
+    else:
+        await listing._client.command("UNLINK", listing._keys.queue(QUEUE, "grave"))
+        with pytest.raises(UnknownQueue):
+            await delete_queue(listing, QUEUE)
+    assert await listing.queues() == []
+    await dying.close()
+
+
+async def test_J21_a_queue_that_is_created_while_it_is_unlisted_stays_listed(listing: RedisStore) -> None:
+    await delete_queue(listing, QUEUE)
+    late = listing.clone()
+    late._client = cast(Any, Dying(late._client, "ZREM", lambda: promote(listing, QUEUE, 1, 1)))
+    await late.unlist_queue(QUEUE)
+    assert await listing.queues() == [QUEUE]
+    await late.close()

@@ -10,13 +10,23 @@ import pytest
 
 from headrace.audit import audit
 from headrace.errors import DataDamaged
-from headrace.lifecycle import configure, promote
+from headrace.finished import PAGE_JOBS, carry_over
+from headrace.lifecycle import complete, configure, promote
 from headrace.pausing import pause_queue
+from headrace.producer import Producer
 from headrace.settings import QueueSettings, Retention
-from headrace.stores.base import DeadLetter, FinishedBatch, FinishedJob, PartitionAudit, PartitionState, Pause
+from headrace.stores.base import (
+    DeadLetter,
+    FinishedBatch,
+    FinishedJob,
+    PartitionAudit,
+    PartitionState,
+    Pause,
+    Success,
+)
 from headrace.stores.redis import RedisStore
 from headrace.topology import PartitionRef, Topology
-from tests.conformance.steps import QUEUE, created, ref
+from tests.conformance.steps import QUEUE, Worker, created, enqueue, ref, settled
 from tests.integration.damage import JUNK
 from tests.services.redis import RedisServer
 
@@ -131,6 +141,30 @@ async def test_J19_finished_jobs_are_found_behind_an_entry_that_unpacks_to_a_num
         client.xadd(f"{{{prefix}:{QUEUE}:1:0}}:done", {"t": "1", "w": "w", "n": "1", "d": b"\x07\xa3job"})
     for ids in ([b"job"], [b"job", *(b"%d" % n for n in range(10))]):
         assert (await store.find_finished(ref(), ids)).jobs.keys() == {b"job"}
+
+
+async def test_M15_J19_what_finished_is_carried_over_past_pages_that_cannot_be_read(
+    store: Beside, redis_server: RedisServer, prefix: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    await promote(store, QUEUE, 1, 1, settings=QueueSettings(retention=Retention()))
+    await enqueue(store, "kept")
+    assert await store.ack(ref(), settled(await Worker(store).claim()), [Success("send", 0)]) == []
+    done = f"{{{prefix}:{QUEUE}:1:0}}:done"
+    with redis_server.client() as client, client.pipeline() as pipe:
+        for _ in range(2 * PAGE_JOBS + 1):
+            pipe.xadd(done, {"t": "1", "w": "w", "n": "1", "d": JUNK})
+        pipe.execute()
+        topology = await promote(store, QUEUE, 2, 1)
+        await carry_over(store, topology, 1)
+        (status,) = (await Producer(store).statuses(QUEUE, ["kept"])).values()
+        assert (status.state, status.version) == ("succeeded", 2)
+        assert client.xlen(done) == 2 * PAGE_JOBS + 1  # what cannot be read stays as long as its partition
+    told = [line.getMessage() for line in caplog.records if line.name == "headrace.finished"]
+    assert told == [
+        f"queue {QUEUE}: {2 * PAGE_JOBS + 1} entries among the finished jobs of partition 1:0 cannot be read, "
+        "and go with version 1"
+    ]
+    await complete(store, QUEUE, 1, client_retry_ms=0)
 
 
 async def test_V10_a_letter_that_cannot_be_read_is_another_one(

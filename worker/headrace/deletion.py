@@ -57,6 +57,7 @@ async def _condemned(
     while True:
         topology = await store.read_topology(queue)
         if topology is None:
+            await store.unlist_queue(queue)  # whoever has deleted it may have died before
             if await store.read_grave(queue) is None:
                 raise UnknownQueue(queue)
             return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import logging
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import suppress
 from typing import NamedTuple
@@ -14,6 +15,8 @@ from headrace.stores.base import FinishedBatch, FinishedJob, Store
 from headrace.topology import PartitionRef, Topology
 
 PAGE_JOBS = 200
+
+log = logging.getLogger("headrace.finished")
 
 
 class Finished(NamedTuple):
@@ -65,21 +68,32 @@ async def carry_over(store: Store, topology: Topology, version: int) -> None:
     They are kept there as far as its retention has room beside its own, in the partitions that their ids belong to,
     and behind these: of the two, its own go first when more jobs finish. A
     page that is given and not yet removed when this stops is given again, so a job may be listed twice.
+    What cannot be read stays where it is, until it goes with its partition.
     """
     if not topology.settings.keeps_finished:
         return
     for ref in topology.refs(version):
-        taken = 1
-        while taken and (page := await store.finished(ref, limit=PAGE_JOBS)):
-            giving = (
+        after, unreadable, room = b"", 0, True
+        while room and (page := await store.finished(ref, after, PAGE_JOBS)):
+            after = page[-1].entry
+            giving = [
                 store.adopt_finished(home, batches, topology.incarnation)
                 for home, batches in _by_home(topology, page).items()
-            )
+            ]
             answers = await asyncio.gather(*giving)
             if None in answers:
                 return  # another promotion came in between; whoever completes the version goes on
-            taken = sum(answer or 0 for answer in answers)
-            await store.forget_finished(ref, [batch.entry for batch in page])
+            room = not giving or any(answers)
+            unreadable += sum(not batch.jobs for batch in page)
+            await store.forget_finished(ref, [batch.entry for batch in page if batch.jobs])
+        if unreadable:
+            log.warning(
+                "queue %s: %d entries among the finished jobs of partition %s cannot be read, and go with version %d",
+                topology.queue,
+                unreadable,
+                ref.label,
+                version,
+            )
 
 
 def _by_home(topology: Topology, page: list[FinishedBatch]) -> dict[PartitionRef, list[FinishedBatch]]:

@@ -20,7 +20,16 @@ from headrace_operator.planning.decision import Plan
 from headrace_operator.planning.drain import waits_for
 from headrace_operator.planning.workers import remove_workers, scale
 from headrace_operator.reasons import Event, Finding, Reason, normal, warning
-from headrace_operator.steps import Configure, Discard, RemoveQueue, RestoreTopology, SetFinalizers, Settle, Step
+from headrace_operator.steps import (
+    Configure,
+    Discard,
+    RemoveQueue,
+    RestoreTopology,
+    SetFinalizers,
+    Settle,
+    Step,
+    UnlistQueue,
+)
 
 LEAVING_SECONDS = 30.0
 """A Pod that is still there so long after its grace is not waited for."""
@@ -120,8 +129,10 @@ def _removal(case: Case, topology: Topology, *, with_jobs: bool) -> Plan:
 def _without_topology(case: Case) -> Plan:
     """Return the plan for a queue that Redis does not know (any more): what is left of it is removed."""
     held = _held(case.backend)
-    if backend_lost(case) or not held:
+    if backend_lost(case):
         return _released(case.seen)
+    if not held:
+        return _released(case.seen, None, UnlistQueue())  # whoever has removed it may have died before that
     # Somebody has removed the topology, or a first version was never promoted: with one, the ordinary way goes on.
     status, active = case.queue.status, max(held)
     if status.active_version in held:

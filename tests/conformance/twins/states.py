@@ -171,11 +171,11 @@ def of_redis(client: Any, prefix: str = "twins") -> State:
         owner, part = keys.whose(QUEUE, name), name.rpartition(b":")[2].decode()
         if isinstance(owner, PartitionRef):
             partitions.setdefault(owner, {})[part] = value
-        elif name == keys.queues:
+        elif name == keys.shared("queues"):
             queues = [member.decode() for member, _ in value]
-        elif name == keys.marker:
+        elif name == keys.shared("marker"):
             marker = value.decode()
-        elif name == keys.wakes:
+        elif name == keys.shared("wakes"):
             wakes = [fields[b"q"].decode() for _, fields in value]
         else:
             assert owner, f"a foreign key: {name!r}"

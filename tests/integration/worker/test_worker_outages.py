@@ -28,10 +28,8 @@ def own_server(process_guard: Guard) -> Iterator[RedisServer]:
         yield server
 
 
-async def test_QA2_while_redis_refuses_writes_results_are_kept_and_nothing_stays_leased_afterwards(
-    own_server: RedisServer, prefix: str
-) -> None:
-    """Successes, failures and hand-backs: each is told once the writes are taken again, and no job runs twice."""
+def waiting() -> tuple[App, Counter[str], asyncio.Event]:
+    """An app with jobs that end ``well`` and jobs of which each ``fails``, when they may; how often each has begun."""
     app, runs, may_end = App(), Counter[str](), asyncio.Event()
 
     @app.handler("well")
@@ -45,6 +43,14 @@ async def test_QA2_while_redis_refuses_writes_results_are_kept_and_nothing_stays
         await may_end.wait()
         raise ValueError("no luck")
 
+    return app, runs, may_end
+
+
+async def test_QA2_while_redis_refuses_writes_results_are_kept_and_nothing_stays_leased_afterwards(
+    own_server: RedisServer, prefix: str
+) -> None:
+    """Successes, failures and hand-backs: each is told once the writes are taken again, and no job runs twice."""
+    app, runs, may_end = waiting()
     store = open_store(own_server.url, prefix)
     setter = Redis.from_url(own_server.url)
     producer = await queue(store, partitions=2)
@@ -158,19 +164,7 @@ async def test_QF4_jobs_that_end_during_an_outage_longer_than_their_leases_are_t
     own_server: RedisServer, prefix: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Nobody has taken them meanwhile, so what their runs have done counts: successes, failures, hand-backs."""
-    app, runs, may_end = App(), Counter[str](), asyncio.Event()
-
-    @app.handler("well")
-    async def well(ctx: Context, payload: Any) -> None:
-        runs[ctx.job.id] += 1
-        await may_end.wait()
-
-    @app.handler("fails", retry=RetryPolicy(max_retries=0))
-    async def fails(ctx: Context, payload: Any) -> None:
-        runs[ctx.job.id] += 1
-        await may_end.wait()
-        raise ValueError("no luck")
-
+    app, runs, may_end = waiting()
     store = open_store(own_server.url, prefix)
     producer = await queue(store, partitions=2)
     jobs = [*await put(producer, "well", range(12)), *await put(producer, "fails", range(4))]

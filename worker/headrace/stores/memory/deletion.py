@@ -29,6 +29,9 @@ class MemoryDeletion(MemoryAccess):
             self._data.graves[topology.queue] = (self._data.now() + GRAVE_TTL_MS, topology.grave)
             return True
 
+    async def unlist_queue(self, queue: str) -> None:
+        """Do nothing: the list is that of the topologies."""
+
     async def read_grave(self, queue: str) -> Grave | None:
         """Return what is left of a deleted queue."""
         with self._data.lock:

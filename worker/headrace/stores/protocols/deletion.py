@@ -24,6 +24,10 @@ class DeletionSteps(Protocol):
         """
         ...
 
+    async def unlist_queue(self, queue: str) -> None:
+        """Take a queue without a topology off the list of all queues: whoever buried it may have died before."""
+        ...
+
     async def read_grave(self, queue: str) -> Grave | None:
         """Return what is left of a deleted queue, None if there was none, or there is one again."""
         ...

@@ -24,9 +24,19 @@ class RedisDeletion(RedisAccess):
         args = (topology.epoch, topology.grave.to_json(), GRAVE_TTL_MS)
         buried = await self._client.run(script("bury_queue"), keys, args)
         if buried:
-            with suppress(StoreUnavailable):  # then it is listed, and unknown to whoever asks for it
-                await self._client.command("ZREM", self._keys.queues, topology.queue)
+            with suppress(StoreUnavailable):  # whoever deletes the queue again does it
+                await self.unlist_queue(topology.queue)
         return bool(buried)
+
+    async def unlist_queue(self, queue: str) -> None:
+        """Take a queue without a topology off the list of all queues."""
+        listed, topology = self._keys.shared("queues"), self._keys.queue(queue, "topology")
+        if await self._client.command("EXISTS", topology):
+            return
+        await self._client.command("ZREM", listed, queue)
+        # One that is created at this moment is listed after its topology is written: by its creator, or here.
+        if await self._client.command("EXISTS", topology):
+            await self._client.command("ZADD", listed, 0, queue)
 
     async def read_grave(self, queue: str) -> Grave | None:
         """Return what is left of a deleted queue."""

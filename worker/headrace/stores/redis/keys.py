@@ -177,23 +177,12 @@ class Keys:
         self._hinted = hinted
         self._cache: dict[PartitionRef, dict[str, tuple[bytes, ...]]] = {}
 
-    @property
-    def marker(self) -> bytes:
-        """The key that tells one data set from another."""
-        return f"{{{self._prefix}}}:marker".encode()
-
-    @property
-    def queues(self) -> bytes:
-        """The zset of the names of all queues that have a topology."""
-        return f"{{{self._prefix}}}:queues".encode()
-
-    @property
-    def wakes(self) -> bytes:
-        """The stream that names queues which were woken."""
-        return f"{{{self._prefix}}}:{WAKES}".encode()
-
     def shared(self, name: str) -> bytes:
-        """Return a key that belongs to all queues: ``marker``, ``queues`` or ``wakes``."""
+        """Return a key that belongs to all queues.
+
+        ``marker`` tells one data set from another, the zset ``queues`` has the names of all queues with a topology, the
+        stream ``wakes`` names queues that were woken.
+        """
         return f"{{{self._prefix}}}:{name}".encode()
 
     def tag(self, queue: str) -> str:
@@ -259,7 +248,7 @@ class Keys:
         return keys
 
     def _named(self, queue: str, name: str) -> bytes:
-        return self.wakes if name == WAKES else self.queue(queue, name)
+        return self.shared(name) if name == WAKES else self.queue(queue, name)
 
     def of_queue_script(self, script: str, queue: str) -> tuple[bytes, ...]:
         """Return the KEYS of a script that works on the queue's own keys, or on the wakes of all queues."""

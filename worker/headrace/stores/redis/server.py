@@ -35,16 +35,17 @@ class RedisServer(RedisAccess):
     async def queues(self) -> list[str]:
         """Return the names of the queues, sorted."""
         return sorted(
-            name.decode(errors="replace") for name in await self._client.command("ZRANGE", self._keys.queues, 0, -1)
+            name.decode(errors="replace")
+            for name in await self._client.command("ZRANGE", self._keys.shared("queues"), 0, -1)
         )
 
     async def read_marker(self) -> str | None:
         """Return the mark that says which data set this is; None on an empty or flushed server."""
-        stored = await self._client.command("GET", self._keys.marker)
+        stored = await self._client.command("GET", self._keys.shared("marker"))
         return None if stored is None else stored.decode()
 
     async def write_marker(self, marker: str) -> str:
         """Set the mark if there is none; return the one that counts."""
-        await self._client.command("SET", self._keys.marker, marker, "NX")
-        stored = await self._client.command("GET", self._keys.marker)
+        await self._client.command("SET", self._keys.shared("marker"), marker, "NX")
+        stored = await self._client.command("GET", self._keys.shared("marker"))
         return str(stored.decode())

@@ -27,11 +27,13 @@ class RedisSleeping(RedisAccess):
 
     async def last_wake(self) -> bytes:
         """Return the cursor of now."""
-        return _newest(await self._client.command("XREVRANGE", self._keys.wakes, "+", "-", "COUNT", 1)) or b"0-0"
+        return (
+            _newest(await self._client.command("XREVRANGE", self._keys.shared("wakes"), "+", "-", "COUNT", 1)) or b"0-0"
+        )
 
     async def wait_wakes(self, after: bytes, timeout: float) -> Wakes:
         """Wait at most ``timeout`` seconds for queues that were woken since the cursor ``after``."""
-        key, most = self._keys.wakes, max(1, round(timeout * 1000))
+        key, most = self._keys.shared("wakes"), max(1, round(timeout * 1000))
         reply = await self._client.blocking(timeout, "XREAD", "COUNT", MOST_WAKES, "BLOCK", most, "STREAMS", key, after)
         entries = reply[0][1] if reply else []
         told = (fields[1] for _, fields in entries if fields[0] == b"q")  # nothing else is ours

@@ -64,7 +64,7 @@ class RedisTopology(RedisAccess):
         written = await self._client.run(script("write_topology"), keys, (expected_epoch, topology.to_json()))
         if written:
             with suppress(StoreUnavailable):  # the next write names it
-                await self._client.command("ZADD", self._keys.queues, 0, topology.queue)
+                await self._client.command("ZADD", self._keys.shared("queues"), 0, topology.queue)
         return bool(written)
 
     async def install(self, ref: PartitionRef, topology: Topology, partitions: int) -> PartitionState:
