@@ -1,4 +1,4 @@
-"""Whose word that it holds no job is taken: only of a worker that says it while it takes none, by an order that counts."""
+"""Whose word that it holds no job counts: of a worker that takes none when it says so, by an order that stands."""
 
 from __future__ import annotations
 
