@@ -117,15 +117,22 @@ def test_several_documents_json_and_a_name_of_its_own() -> None:
         (document("NO", version=1, partitions=1), "'NO' is not a queue name"),
         (document(partitions=1), "queue 'emails': spec.version: is missing"),
         (document(version=1), "queue 'emails': spec.partitions: is missing"),
-        (document(version="x", partitions=1), "version: is 'x'; give 1 to"),
-        (document(version=1, partitions=0), "partitions: is 0; give 1 to 1024"),
+        (document(version="x", partitions=1), "queue 'emails': spec.version: is 'x'; give 1 to"),
+        (document(version=1, partitions=0), "queue 'emails': spec.partitions: is 0; give 1 to 1024"),
         (document(version=1, partitions=1) + "---\n" + document(version=2, partitions=1), "queue 'emails' twice"),
+        (document(version=1, partitions=1) + "  version: 2\n", "file: has 'version' twice in one mapping (line 8)"),
     ],
 )
 def test_what_is_no_queue_is_refused(text: str, told: str) -> None:
     with pytest.raises(InvalidInput) as refused:
         read_queues(text)
     assert told in str(refused.value)
+
+
+def test_what_a_merge_key_brings_may_be_given_anew() -> None:
+    retry = "x: &all {maxRetries: 1, baseMilliseconds: 5}\nspec:\n  retry: {<<: *all, maxRetries: 2}"
+    (found,) = read_queues(document(version=1, partitions=1).replace("spec:", retry))
+    assert found.settings.retry == RetryPolicy(max_retries=2, base_ms=5)
 
 
 @pytest.mark.parametrize(

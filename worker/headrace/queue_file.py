@@ -78,13 +78,28 @@ class QueueFile:
     ignored: tuple[str, ...] = ()
 
 
+class _Loader(yaml.SafeLoader):
+    """Refuses a key that stands twice in a mapping, as kubectl does: PyYAML would take the last one and say nothing."""
+
+    def compose_mapping_node(self, anchor: dict[Any, yaml.Node]) -> yaml.MappingNode:
+        node = super().compose_mapping_node(anchor)
+        seen: set[tuple[str, str]] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
+                if (key.tag, key.value) in seen:
+                    line = key.start_mark.line + 1
+                    raise InvalidInput("file", f"has {key.value!r} twice in one mapping (line {line})", "give it once")
+                seen.add((key.tag, key.value))
+        return node
+
+
 def read_queues(text: str) -> list[QueueFile]:
     """Return the queues that YAML or JSON describes, a document each.
 
     Raises InvalidInput, which names document or queue, and field.
     """
     try:
-        documents = [each for each in yaml.safe_load_all(text) if each is not None]
+        documents = [each for each in yaml.load_all(text, _Loader) if each is not None]
     except yaml.YAMLError as error:
         where = getattr(error, "problem_mark", None)
         line = f" (line {where.line + 1})" if where is not None else ""
@@ -117,9 +132,11 @@ def _queue(document: Any, number: int) -> QueueFile:
     for needed in ("version", "partitions"):
         if needed not in fields:
             raise InvalidInput(f"queue {queue!r}: spec.{needed}", "is missing", "give a whole number")
-    return QueueFile(
-        queue, check_version(fields["version"]), check_partitions(fields["partitions"]), settings, stop_given, ignored
-    )
+    try:
+        version, partitions = check_version(fields["version"]), check_partitions(fields["partitions"])
+    except InvalidInput as error:
+        raise InvalidInput(f"queue {queue!r}: spec.{error.field}", error.problem, error.remedy) from None
+    return QueueFile(queue, version, partitions, settings, stop_given, ignored)
 
 
 def _is_ours(version: object) -> bool:
