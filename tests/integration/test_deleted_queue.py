@@ -122,6 +122,7 @@ def test_J21_deleting_needs_consent_and_counts_first(
     code, out, err = call(capsys, "queue", "delete", QUEUE, "--dry-run", "-o", "json")
     assert (code, json.loads(out)["jobs"]) == (0, {"ready": 3})
     assert "belongs to the Queue object mail/emails" in err
+    assert call(capsys, "queue", "delete", QUEUE, "--dry-run")[1].split()[-4:] == [QUEUE, "2", "3", "ready"]
     code, out, err = call(capsys, "queue", "delete", QUEUE)
     assert (code, out) == (1, "")
     assert "delete queue emails with 3 ready; without a terminal give --yes" in err

@@ -56,6 +56,7 @@ async def test_a_host_that_does_not_exist_is_told_from_a_port_that_nobody_listen
         (speaks_http, "redis", "something there does not speak the Redis protocol"),
         (speaks_http, "rediss", "the TLS handshake failed; a server without TLS needs redis instead of rediss"),
         (is_silent, "redis", "no answer in time; check host, port and network"),
+        (is_silent, "rediss", "no answer in time; check host, port and network; a server without TLS needs redis"),
     ],
 )
 async def test_what_listens_there_is_told_by_how_it_answers(answer: Answer, scheme: str, reason: str) -> None:

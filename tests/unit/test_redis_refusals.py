@@ -113,7 +113,12 @@ def test_what_is_refused_before_it_begins_was_not_applied() -> None:
     [
         ("NOAUTH Authentication required.", AccessDenied, "credentials"),
         ("WRONGPASS invalid username-password pair or user is disabled.", AccessDenied, "credentials"),
-        ("NOPERM User x has no permissions to run the 'evalsha' command", AccessDenied, "evalsha"),
+        (
+            "NOPERM User x has no permissions to run the 'evalsha' command",
+            AccessDenied,
+            "run the 'evalsha' command); give its user the rule that `headrace acl` prints",
+        ),
+        ("NOPERM User x has no permissions to run the 'scan' command", AccessDenied, "allow `+scan` too"),
         ("ERR DB index is out of range", InvalidInput, "no database of that number"),
         ("ERR This instance has cluster support disabled", InvalidInput, "give redis:// instead of redis+cluster://"),
         ("ERR max number of clients reached", StoreUnavailable, "maxclients"),

@@ -13,6 +13,7 @@ from headrace.stores.base import NewJob, Once
 from headrace.topology import PartitionRef
 
 TOO_LATE = "the outcome of the step that carried them was not found out in time"
+AGAIN = "enqueue again under the same id, which adds nothing while the job lives"
 
 
 @dataclass(slots=True)
@@ -66,7 +67,7 @@ class Patience:
             raise error
         raise OutcomeUnknown(
             f"queue {ref.queue!r}, partition {ref.label}: no answer in time, so {unknown} job(s) may or may not be "
-            f"enqueued ({error})"
+            f"enqueued ({error}); {AGAIN}"
         ) from error
 
 
@@ -76,7 +77,7 @@ def fail(jobs: Sequence[Pending], error: HeadraceError) -> None:
     unknown = sum(1 for job in left if job.nonces)
     told = error
     if unknown and not isinstance(error, OutcomeUnknown):
-        told = OutcomeUnknown(f"{unknown} job(s) may or may not be enqueued: {TOO_LATE} ({error})")
+        told = OutcomeUnknown(f"{unknown} job(s) may or may not be enqueued: {TOO_LATE} ({error}); {AGAIN}")
         told.__cause__ = error
     for job in left:
         job.error = told if job.nonces else error

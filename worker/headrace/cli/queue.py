@@ -64,7 +64,8 @@ def delete(
     if topology is not None:
         _warn_of_owner(topology)
     if dry_run:
-        _show(output, Deletion(queue, 0, held))
+        parts = 0 if topology is None else sum(each.partitions for each in topology.versions.values())
+        _show(output, Deletion(queue, 0, held), parts)
         return
     if not yes:
         ask_for_name(f"delete queue {queue} with {_jobs(held)}", queue)
@@ -83,7 +84,9 @@ def _jobs(held: dict[str, int]) -> str:
     return ", ".join(f"{number} {state}" for state, number in held.items()) or "no jobs"
 
 
-def _show(output: Format, deletion: Deletion) -> None:
+def _show(output: Format, deletion: Deletion, partitions: int | None = None) -> None:
+    """Show what was deleted; ``partitions``: of a queue that is only counted, how many it has."""
     jobs = dict(deletion.jobs)
     data = {"queue": deletion.queue, "partitions_deleted": deletion.partitions, "jobs": jobs}
-    show(output, data, ("NAME", "PARTITIONS", "JOBS"), [(deletion.queue, deletion.partitions, _jobs(jobs))])
+    shown = deletion.partitions if partitions is None else partitions
+    show(output, data, ("NAME", "PARTITIONS", "JOBS"), [(deletion.queue, shown, _jobs(jobs))])

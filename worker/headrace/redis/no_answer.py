@@ -44,7 +44,7 @@ def _why(error: BaseException, tls: bool, spoke_before: bool) -> str:
             case InvalidResponse():
                 return "something there does not speak the Redis protocol; check host and port"
             case TimeoutError():
-                return "no answer in time; check host, port and network"
+                return _silent(tls, spoke_before)
             case ConnectionResetError() | BrokenPipeError() | EOFError():
                 return _closed(tls, spoke_before)
     if "max number of clients" in str(error):
@@ -52,8 +52,14 @@ def _why(error: BaseException, tls: bool, spoke_before: bool) -> str:
     if "closed" in str(error):
         return _closed(tls, spoke_before)
     if "Timeout" in type(error).__name__:
-        return "no answer in time; check host, port and network"
+        return _silent(tls, spoke_before)
     return type(error).__name__
+
+
+def _silent(tls: bool, spoke_before: bool) -> str:
+    if tls and not spoke_before:  # Redis without TLS takes the handshake for the beginning of a command
+        return "no answer in time; check host, port and network; a server without TLS needs redis instead of rediss"
+    return "no answer in time; check host, port and network"
 
 
 def _closed(tls: bool, spoke_before: bool) -> str:

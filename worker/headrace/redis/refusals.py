@@ -46,6 +46,8 @@ _REFUSED: dict[str, str] = {
 }
 """Nothing was applied, and it may work later. Before Redis 7 the word of an error in a script is not the first."""
 
+_RULE = "give its user the rule that `headrace acl` prints, anew after an upgrade"
+
 _SIGNS: tuple[tuple[re.Pattern[str], Callable[[str, str], HeadraceError]], ...] = (
     (
         re.compile(r"\bOOM\b"),
@@ -59,8 +61,7 @@ _SIGNS: tuple[tuple[re.Pattern[str], Callable[[str, str], HeadraceError]], ...] 
         # In the words of Redis before 7.2, and of Valkey, where that is no NOPERM.
         re.compile(r"(?:The user executing the script can't|ACL failure in script:) .*?(?= script:|$)"),
         lambda where, sign: AccessDenied(
-            f"{where} forbids a command or a key that a script of Headrace needs ({sign}); give its user the "
-            "rule that `headrace acl` prints, anew after an upgrade",
+            f"{where} forbids a command or a key that a script of Headrace needs ({sign}); {_RULE}",
             half_way=True,
         ),
     ),
@@ -129,8 +130,10 @@ def translated(error: Exception, server: str, *, tls: bool, spoke_before: bool) 
         case AuthenticationError():
             return AccessDenied(f"{where} refused the credentials; check user and password of the connection")
         case NoPermissionError():
+            remedy = "allow `+scan` too" if "'scan'" in str(error) else _RULE  # only an audit with --scan asks for it
             return AccessDenied(
-                f"{where} forbids a command that Headrace needs: {error}", half_way="in script" in str(error)
+                f"{where} forbids a command or a key that Headrace needs ({error}); {remedy}",
+                half_way="in script" in str(error),
             )
         case BusyLoadingError():
             return StoreRefused(f"{where} {_REFUSED['LOADING']}")

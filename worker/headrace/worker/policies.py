@@ -43,6 +43,9 @@ class Policies:
             self._incarnations[queue] = topology.incarnation
             self._problems.over(queue)
         elif self._problems.tells(queue):
+            if queue in self._queues:  # deleted, or the server came back without its data
+                log.warning("queue %s is gone from the store; waiting for a version of it to be promoted", queue)
+                return None
             log.warning("queue %s does not exist yet; waiting for its first version to be promoted", queue)
         return topology
 
