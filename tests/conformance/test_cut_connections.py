@@ -402,7 +402,10 @@ async def test_J1_J10_QB2_a_client_that_dies_at_any_command_leaves_every_job_in_
 async def test_J1_a_process_killed_after_any_command_leaves_every_job_in_one_place(
     setup: str, operation: str, prefix: str, redis_setups: RedisSetups, tmp_path: Path
 ) -> None:
-    """The same with kill -9: the command is in the socket, the answer unread, the connections end with the process."""
+    """The same with kill -9: the command is in the socket, the answer unread, the connections end with the process.
+
+    Where a command changes nothing a death leaves what the one before has left.
+    """
     arguments = (sys.executable, "-m", "tests.conformance.mortal", redis_setups.url(setup), prefix, operation)
     process = await asyncio.create_subprocess_exec(*arguments, str(tmp_path), stdin=PIPE, stdout=PIPE)
     assert process.stdin is not None
@@ -423,4 +426,4 @@ async def test_J1_a_process_killed_after_any_command_leaves_every_job_in_one_pla
         process.stdin.close()
         assert await process.wait() == 0
     assert told == b"ended\n"
-    assert cut >= 9
+    assert cut >= 4
