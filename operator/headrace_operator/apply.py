@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import replace
 
-from headrace import lifecycle, migration
+from headrace import agreement, lifecycle, migration
 from headrace.deletion import delete_queue
 from headrace.errors import (
     NotDrained,
@@ -127,29 +127,25 @@ class Applier:
         match step:
             case steps.WriteMarker(marker=marker):
                 await store.write_marker(marker or self._new_marker())
-            case steps.RestoreTopology(expected_epoch=expected, topology=topology):
-                await _restore(store, expected, topology)
-                memory.settled_epoch = topology.epoch
+            case steps.RestoreTopology(read=read, topology=topology):
+                memory.settled = await _restore(store, read, topology)
             case steps.Configure(settings=settings, owner=owner):
-                memory.settled_epoch = (await lifecycle.configure(store, name, settings, owner)).epoch
+                memory.settled = await lifecycle.configure(store, name, settings, owner)
             case steps.Settle(topology=topology):
-                older = [ref for version in topology.older for ref in topology.refs(version)]
-                await lifecycle.each_partition(older, lambda ref: store.settle(ref, topology))
-                await lifecycle.finish_promote(store, topology)
-                memory.settled_epoch = topology.epoch
+                memory.settled = await agreement.make_agree(store, topology)
             case steps.Provision(current=current, version=version, partitions=partitions):
                 target = (
                     Topology.created(name, version, partitions, grave=await store.read_grave(name))
                     if current is None
                     else current.promoted(version, partitions)
                 )
-                await lifecycle.each_partition(target.refs(version), lambda ref: store.install(ref, target, partitions))
+                await lifecycle.provision(store, target, current)
             case steps.Discard(version=version, partitions=partitions):
                 refs = [PartitionRef(name, version, number) for number in range(partitions)]
-                await lifecycle.each_partition(refs, store.discard)
+                await agreement.each_partition(refs, store.discard)
             case steps.Promote(version=version, partitions=partitions, settings=settings, owner=owner):
                 promoted = await lifecycle.promote(store, name, version, partitions, settings=settings, owner=owner)
-                memory.settled_epoch = promoted.epoch
+                memory.settled = promoted
             case steps.CloseDrained(topology=topology, version=version):
                 await lifecycle.close_drained(store, topology, version)
             case steps.BuryWaiting(topology=topology, version=version):
@@ -279,17 +275,15 @@ def _makes_workers(step: steps.Step) -> bool:
     return isinstance(step, steps.CreateWorkers) or (isinstance(step, steps.ApplyObject) and step.kind == "Deployment")
 
 
-async def _restore(store: Store, expected: int, topology: Topology) -> None:
-    if expected == 0 and (grave := await store.read_grave(topology.queue)) is not None:
+async def _restore(store: Store, read: Topology | None, topology: Topology) -> Topology:
+    grave = await store.read_grave(topology.queue) if read is None else None
+    if grave is not None:
         # Somebody deleted the queue of a Queue object that is still there: it is created anew.
-        expected = grave.epoch
         topology = replace(topology, epoch=grave.epoch + 1, incarnation=grave.incarnation + 1)
-    await lifecycle.each_partition(
-        topology.refs(topology.active), lambda ref: store.install(ref, topology, topology.partitions)
-    )
-    if not await store.write_topology(expected, topology):
+    await lifecycle.provision(store, topology, None)  # with the settings that are to come
+    if not await store.write_topology(read or grave, topology):
         raise Outdated(f"queue {topology.queue!r}: somebody else wrote the topology")
-    await lifecycle.finish_promote(store, topology)
+    return await lifecycle.finish_promote(store, topology)
 
 
 async def _complete(store: Store, queue: str, version: int, memory: QueueMemory) -> None:
@@ -300,5 +294,5 @@ async def _complete(store: Store, queue: str, version: int, memory: QueueMemory)
     except UnknownVersion:
         return  # somebody else, who proved the same, has removed it since
     # Removing a version touches no other partition: what was settled stays so, unless somebody else wrote as well.
-    if memory.settled_epoch is not None and completed.epoch <= memory.settled_epoch + 2:
-        memory.settled_epoch = completed.epoch
+    if memory.settled is not None and completed.epoch <= memory.settled.epoch + 2:
+        memory.settled = completed

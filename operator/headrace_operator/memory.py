@@ -6,6 +6,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from headrace.topology import Topology
 from headrace_operator.api.queue_status import Drift, Leader
 from headrace_operator.observed import Spot
 from headrace_operator.reasons import Finding
@@ -31,7 +32,7 @@ class Quiet:
 class QueueMemory:
     """Facts about one Queue, by its uid.
 
-    ``settled_epoch``: the topology with which all partitions were last made to agree. ``applied``: by the kind of an
+    ``settled``: the topology with which all partitions were last made to agree. ``applied``: by the kind of an
     object of the workers, its resourceVersion and what was applied when that changed nothing. ``measured_at``: clock of
     the last status write that carried measurements. ``failures``: passes in a row that failed. ``refused``: a step that
     the API server has refused for good, its finding, and the clock until which it is not sent again. ``companions_at``:
@@ -41,7 +42,7 @@ class QueueMemory:
     workers, at the clock ``leader_told_at``. ``drift``: what was put right last.
     """
 
-    settled_epoch: int | None = None
+    settled: Topology | None = None
     applied: dict[str, tuple[str, str]] = field(default_factory=dict)
     measured_at: float = float("-inf")
     failures: int = 0

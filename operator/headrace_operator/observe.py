@@ -112,7 +112,7 @@ class Observer:
             owner,
             self._now(),
             await self._target(queue),
-            settled_epoch=memory.settled_epoch,
+            settled=memory.settled,
             applied=dict(memory.applied),
             companions=await self._companions(key, queue, workers, _fallen_back(queue, backend), fresh=fresh),
             fingerprint=fingerprint,

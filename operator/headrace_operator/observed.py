@@ -206,8 +206,8 @@ class Observed:
     """Everything that a plan is made from.
 
     ``owner``: how this Queue signs the topology (cluster, namespace, name, uid). ``target``: the Deployment that
-    spec.workers.scaleTargetRef names. ``settled_epoch``: the epoch up to which this process has made all partitions
-    agree with the topology. ``applied``: by kind, the resourceVersion of an object of the workers and the hash of what
+    spec.workers.scaleTargetRef names. ``settled``: the topology with which this process has made all partitions
+    agree last. ``applied``: by kind, the resourceVersion of an object of the workers and the hash of what
     was applied when that changed nothing. ``companions``: what is there beside the Deployment under the same name, by
     kind (None: not looked at this time). ``fingerprint``: of objects, of Redis at a glance, and of the rest; equal for
     two passes that have seen the same, the time apart (None: cannot be told); and where the next ones look.
@@ -223,7 +223,7 @@ class Observed:
     owner: Mapping[str, str]
     now: datetime
     target: WorkersObject | None = None
-    settled_epoch: int | None = None
+    settled: Topology | None = None
     applied: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     companions: Mapping[str, Object] | None = field(default_factory=dict)
     fingerprint: tuple[Hashable, Hashable, Hashable, Spot] | None = field(default=None, compare=False)

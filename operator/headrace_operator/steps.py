@@ -38,9 +38,9 @@ class WriteMarker(Step):
 
 @dataclass(frozen=True, slots=True)
 class RestoreTopology(Step):
-    """Write ``topology`` over the one with ``expected_epoch`` (0: there is none), and make the partitions agree."""
+    """Write ``topology`` over the one that was ``read`` (None: there is none), and make the partitions agree."""
 
-    expected_epoch: int
+    read: Topology | None
     topology: Topology
 
 

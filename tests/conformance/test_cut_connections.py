@@ -274,7 +274,7 @@ async def looks(store: Store) -> None:
     await store.hint_parked(ref(), 1)
     await store.hinted_labels(QUEUE)
     await store.unpark(ref(), ["send"])
-    await store.forget_hints(QUEUE, b"9:0", topology.epoch)
+    await store.forget_hints(topology, b"9:0")
 
 
 REPAIRS = ("repair", "repair_list", "repair_entry", "set_apart")

@@ -158,7 +158,7 @@ async def life_of_the_queue(store: Store) -> None:
     await store.hint(PartitionRef(QUEUE, 7, 7))
     assert (await store.glance(QUEUE)).ready
     assert b"7:7" in await store.hinted_labels(QUEUE)
-    assert await store.forget_hints(QUEUE, b"7:7", (await stored_topology(store)).epoch)
+    assert await store.forget_hints(await stored_topology(store), b"7:7")
     assert b"7:7" not in await store.hinted_labels(QUEUE)
 
 

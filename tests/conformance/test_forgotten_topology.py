@@ -9,8 +9,9 @@ from dataclasses import replace
 
 import pytest
 
+from headrace.agreement import make_agree
 from headrace.errors import NotDrained, TopologyConflict
-from headrace.lifecycle import complete, configure, finish_promote, promote, reassert, surpass
+from headrace.lifecycle import complete, configure, finish_promote, promote, reassert
 from headrace.producer import Producer
 from headrace.settings import QueueSettings
 from headrace.stores.base import Store
@@ -33,7 +34,7 @@ from tests.conformance.steps import (
 
 
 async def forget(store: Store, older: Topology) -> None:
-    assert await store.write_topology((await stored_topology(store)).epoch, older)
+    assert await store.write_topology(await stored_topology(store), older)
 
 
 async def promoted_and_forgotten(store: Store) -> tuple[Topology, Topology]:
@@ -140,7 +141,7 @@ async def test_V13_a_worker_brings_back_what_was_overtaken(store: Store) -> None
 async def overtake(store: Store, first: Topology) -> Topology:
     """Promote v3 by somebody who asks no partition."""
     third = first.promoted(3, 1)
-    assert await store.write_topology(first.epoch, third)
+    assert await store.write_topology(first, third)
     await finish_promote(store, third)
     return third
 
@@ -172,7 +173,7 @@ async def test_V13_a_version_that_was_completed_does_not_come_back(store: Store,
 async def test_V13_a_queue_without_topology_stays_without(store: Store) -> None:
     first = await created(store, 1)
     await store.delete_partition((first.refs(1))[0], first.incarnation)
-    assert await store.write_topology(first.epoch, first.condemned())
+    assert await store.write_topology(first, first.condemned())
     assert await store.bury_queue(first.condemned())
     assert await reassert(store, first, proven=True) is None
     assert await store.read_topology(QUEUE) is None
@@ -220,7 +221,7 @@ async def test_V13_settings_that_only_partitions_remember_do_not_outlive_the_nex
 
 async def test_V13_a_leader_makes_partitions_agree_with_what_is_stored(store: Store) -> None:
     second, jobs, held = await held_and_forgotten(store)
-    assert await surpass(store, second) == replace(second, epoch=held.epoch + 1)
+    assert await make_agree(store, second) == replace(second, epoch=held.epoch + 1)
     assert sorted(await run_everything(store, await stored_topology(store))) == sorted(jobs)
 
 
@@ -240,7 +241,7 @@ async def test_V13_who_is_late_takes_no_newer_settings_for_forgotten_ones(store:
     """It read the topology before somebody changed it, and looks at the partitions after that."""
     first = await created(store, 2)
     edited = await configure(store, QUEUE, HELD)
-    assert await surpass(store, first) == first
+    assert await make_agree(store, first) == first
     assert await store.read_topology(QUEUE) == edited
 
 
@@ -279,7 +280,7 @@ async def test_V13_V10_what_dies_in_a_version_that_is_being_removed_is_kept(stor
     await enqueue(store, "a", "b")
     claim = await Worker(store).claim()
     second = await promote(store, QUEUE, 2, 1)
-    assert await store.write_topology(second.epoch, second.removing(1))
+    assert await store.write_topology(second, second.removing(1))
     with pytest.raises(NotDrained):
         await complete(store, QUEUE, 1, client_retry_ms=0)
     await store.fail(ref(), failures(claim, None))

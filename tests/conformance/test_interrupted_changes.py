@@ -111,7 +111,7 @@ async def test_T11_an_edit_killed_at_any_step_is_old_or_new_and_finished_by_the_
             assert sorted(ran) == ([] if after is held else sorted(jobs))
         if done is None:
             break
-    assert steps == 10
+    assert steps == 6
 
 
 @pytest.mark.parametrize("steps", range(len(COMPLETION) + 1))

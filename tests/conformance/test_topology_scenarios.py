@@ -272,8 +272,11 @@ async def test_two_completions_at_once_remove_the_version_once(store: Store, pau
     gate = Gate(store)
     async with standing_before(gate, pause, completing(1)) as slower:
         topology = await complete(store, QUEUE, 1, client_retry_ms=0)
-    with pytest.raises(UnknownVersion):
-        await slower
+    if pause.startswith("remove"):  # what it would write is stored: the end of both is one and the same
+        assert await slower == topology
+    else:
+        with pytest.raises(UnknownVersion):
+            await slower
     assert await store.read_topology(QUEUE) == topology
     assert await states(store, 1, 2) == ["tombstone", "tombstone"]
 

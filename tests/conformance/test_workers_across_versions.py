@@ -173,7 +173,7 @@ async def test_V13_workers_run_jobs_of_partitions_that_go_by_a_forgotten_pause(s
     second = await promote(store, QUEUE, 2, 2)
     jobs += await put(Producer(store), "job", range(4))
     held = await configure(store, QUEUE, QueueSettings(stop="hold"))
-    assert await store.write_topology(held.epoch, second)
+    assert await store.write_topology(held, second)
     async with working(app, store, leader_profile="fast"):
         await eventually(lambda: len(runs) == 8)
     assert sorted(job for _, _, job in runs) == sorted(jobs)

@@ -16,11 +16,11 @@ from headrace.pausing import pause_queue
 from headrace.producer import Producer
 from headrace.settings import QueueSettings, Retention
 from headrace.stores.base import (
+    Agreed,
     DeadLetter,
     FinishedBatch,
     FinishedJob,
     PartitionAudit,
-    PartitionState,
     Pause,
     Success,
 )
@@ -53,7 +53,7 @@ class Beside(RedisStore):
             raise DataDamaged("", "holds what cannot be read (ERR attempt to index a number value)")
         return await super()._audit_step(ref, name, *arguments)
 
-    async def settle(self, ref: PartitionRef, topology: Topology) -> PartitionState:
+    async def settle(self, ref: PartitionRef, topology: Topology) -> Agreed:
         self.settled.append(ref.label)
         return await super().settle(ref, topology)
 

@@ -169,7 +169,7 @@ async def test_V13_a_completion_closes_again_what_a_failover_has_opened(
         drop_replicas(master, replica)
         ran = await run_everything(store, second)
         assert len(ran) == 60
-        assert await store.write_topology(second.epoch, second.removing(1))
+        assert await store.write_topology(second, second.removing(1))
         for ref in first.refs(1):
             await store.close_partition(ref)
         await fail_over(cluster, master, replica)
@@ -187,11 +187,11 @@ async def test_V13_a_promotion_that_no_replica_confirms_is_told(
 ) -> None:
     async with opened(sentinel.url, prefix) as store:
         sentinel.replicate()
-        with caplog.at_level(logging.WARNING, "headrace.lifecycle"):
+        with caplog.at_level(logging.WARNING, "headrace.agreement"):
             await promote(store, QUEUE, 1, 1)
         assert caplog.messages == []
         sentinel.replica.pause()
-        with caplog.at_level(logging.WARNING, "headrace.lifecycle"):
+        with caplog.at_level(logging.WARNING, "headrace.agreement"):
             await promote(store, QUEUE, 2, 1)
         sentinel.replica.resume()
         (told,) = caplog.messages

@@ -65,10 +65,11 @@ class Facts(NamedTuple):
     crash_limit: int = 0
     partitions: int = 0
     asleep: bool = False
+    of: str = ""
 
 
 def expected_facts(partition: Partition, *, sleeps: bool) -> Facts:
-    """Return what a partition of the model knows."""
+    """Return what a partition of the model knows; whose settings it has only where that is told apart."""
     facts = Facts(partition.incarnation)
     if partition.state == "tombstone":
         return facts
@@ -77,15 +78,17 @@ def expected_facts(partition: Partition, *, sleeps: bool) -> Facts:
     if partition.state == "closed":
         return facts
     limits = partition_limits(settings(partition.settings), 1)
-    facts = facts._replace(epoch=partition.epoch, crash_limit=limits.crashes, asleep=sleeps and partition.asleep)
+    of = stored(partition.of).stamp if partition.of else ""
+    facts = facts._replace(epoch=partition.epoch, crash_limit=limits.crashes, asleep=sleeps and partition.asleep, of=of)
     return facts._replace(partitions=partition.partitions) if partition.state == "active" else facts
 
 
-async def stored_facts(store: base.Store, ref: PartitionRef, state: str, *, sleeps: bool) -> Facts:
+async def stored_facts(store: base.Store, ref: PartitionRef, state: str, *, sleeps: bool, stamped: bool) -> Facts:
     """Return what the partition of a store knows, which it has in that state: read without a step."""
     names = ("i", "fe", "e", "crash", "n", "asleep")
     if isinstance(store, RedisStore):
-        meta = await store._client.command("HMGET", store._keys.partition(ref, "meta"), *names)
+        *meta, of = await store._client.command("HMGET", store._keys.partition(ref, "meta"), *names, "of")
+        of = (of or b"").decode()
         incarnation, term, epoch, crash, partitions, asleep = (int(float(each or 0)) for each in meta)
     else:
         assert isinstance(store, MemoryStore)
@@ -93,6 +96,7 @@ async def stored_facts(store: base.Store, ref: PartitionRef, state: str, *, slee
             return Facts(store._data.tombstones[ref].incarnation)
         fence, limits = found._fence, found._limiter.limits
         incarnation, epoch, partitions, asleep = found.incarnation, found.epoch, found.partitions, found.asleep
+        of = found.of
         term, crash = fence.epoch if fence else 0, limits.crashes
     facts = Facts(incarnation or 1)
     if state == "tombstone":
@@ -101,7 +105,8 @@ async def stored_facts(store: base.Store, ref: PartitionRef, state: str, *, slee
     if state == "closed":
         return facts
     unsaid = partition_limits(settings(0), 1).crashes
-    facts = facts._replace(epoch=epoch, crash_limit=crash or unsaid, asleep=sleeps and bool(asleep))
+    asleep = sleeps and bool(asleep)
+    facts = facts._replace(epoch=epoch, crash_limit=crash or unsaid, asleep=asleep, of=of if stamped else "")
     return facts._replace(partitions=partitions) if state == "active" else facts
 
 
@@ -202,7 +207,8 @@ def expected_call(call: Call, ids: list[bytes]) -> tuple[object, ...]:
         case "read_topology":
             return (call.method,)
         case "write_topology":
-            return (call.method, call.number, topology_of(call))
+            read = stored(call.read) if isinstance(call.read, Topology) else call.read
+            return (call.method, read, topology_of(call))
         case "install":
             return (call.method, ref_of(call.ref), topology_of(call), call.number)
         case "settle" | "mark":

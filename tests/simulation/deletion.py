@@ -42,7 +42,8 @@ class Deleter:
         elif topology is None:
             return
         elif local.at == "write":
-            yield Move(local, Call("write_topology", topology=topology, number=topology.epoch - 1))
+            read = topology._replace(epoch=topology.epoch - 1, deleting=False)
+            yield Move(local, Call("write_topology", topology=topology, read=read))
         elif local.at == "delete":
             for call in open_calls(delete_calls(topology), local.done):
                 yield Move(local, call)

@@ -10,7 +10,6 @@ CAUGHT: dict[str, tuple[str, str]] = {
     "settle_overwrites": ("two creators", STUCK),
     "settle_creates": ("undone, reply lost", STUCK),
     "mark_creates": ("undone and overtaken", STUCK),
-    "mark_keeps_epoch": ("edit while draining", "V12 "),
     "tombstones": ("slow promoter", "R1 a job is lost in a version that no worker visits"),
     "discard_needs_empty": ("undone while promoted", "R1 a job is lost"),
     "discard_keeps_nonces": ("undone, reply lost", "R3 one enqueue call was applied twice"),
@@ -27,8 +26,12 @@ CAUGHT: dict[str, tuple[str, str]] = {
     "reassert": ("forgotten", STUCK),
     "surpass": ("settings forgotten, remembered", STUCK),
     "edits_surpass": ("settings forgotten", "V13 "),
+    "edits_insist": ("one epoch, promoted", "V12 "),
     "known_is_later": ("settings forgotten, remembered", "V12 "),
-    "settle_takes_equal": ("settings forgotten, draining", "V13 "),
+    "compare_content": ("one epoch, promoted", "V12 "),
+    "stamps": ("one epoch, finished", "V12 "),
+    "promotes_surpass": ("one epoch, promoted, a crash", "V12 "),
+    "reassert_installs": ("settings forgotten, promoted", "V12 "),
     "linger": ("lost enqueue reply", "R3 one enqueue call was applied twice"),
     "graves": ("deleted and created again", STUCK),
     "replaces_earlier": ("deleted and created again", STUCK),
@@ -62,6 +65,7 @@ CAUGHT: dict[str, tuple[str, str]] = {
 }
 
 CAUGHT_TOGETHER: dict[tuple[str, ...], tuple[str, str]] = {
+    ("mark_keeps_epoch", "edits_insist"): ("edit while draining", "V12 "),
     ("move_after_marks", "set_aside_needs_draining"): ("move, one id", "R3 an id is live twice"),
 }
 """Rules of which each makes up for the other in a smaller scenario."""
@@ -69,6 +73,8 @@ CAUGHT_TOGETHER: dict[tuple[str, ...], tuple[str, str]] = {
 NOT_CAUGHT: dict[str, str] = {
     "closed_before_removing": "what is not closed is not removed either, and completing waits for it then as before; "
     "but the version would be called removing while jobs run in it",
+    "mark_keeps_epoch": "whoever edits goes on with what has replaced the edited topology; without both, settings do "
+    "not reach a version that was promoted over",
     "set_aside_needs_draining": "a leader marks the older partitions before it sets anything aside; without both an id "
     "lives twice",
     "remove_needs_closed": "complete() removes only what it saw closed, and closed is for ever; REMOVE checks it again "

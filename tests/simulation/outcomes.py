@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from tests.simulation.replay import Walked
-from tests.simulation.values import Arrivals, Aside, Counts, Leased, Moved, Reply, Topology
+from tests.simulation.values import Agreed, Arrivals, Aside, Counts, Leased, Moved, Reply, Topology, epoch_of
 from tests.simulation.world import Model, Step
 
 OUTCOMES: dict[str, tuple[str, ...]] = {
     "slow promoter": (
-        "enqueue moved closed", "enqueue moved tombstone", "install active", "install draining", "install closed",
-        "install tombstone", "settle draining", "settle closed", "settle tombstone", "mark draining", "mark closed",
-        "mark tombstone", "discard no", "write_topology no", "read_grave", "read_topology",
-        "close_partition closed", "close_partition draining",
+        "enqueue moved closed", "enqueue moved tombstone", "install active, ahead", "install draining, ahead",
+        "install closed", "install tombstone", "settle draining", "settle closed", "settle tombstone",
+        "mark draining", "mark closed", "mark tombstone", "discard no", "write_topology no", "read_grave",
+        "read_topology", "close_partition closed", "close_partition draining",
     ),
     "two creators": ("enqueue moved resized", "discard yes"),
     "undone, reply lost": ("enqueue moved absent", "settle absent"),
@@ -24,8 +24,9 @@ OUTCOMES: dict[str, tuple[str, ...]] = {
     "late claim": ("claim none", "late"),
     "lease ends": ("expires", "ack none refused"),
     "forgotten": ("forgets", "close_partition tombstone"),
-    "settings forgotten": ("counts active", "write_topology yes, above", "write_topology no, above"),
-    "settings forgotten, draining": ("counts draining",),
+    "settings forgotten": ("settle active, ahead", "write_topology yes, above", "write_topology no, above"),
+    "settings forgotten, remembered": ("counts active",),
+    "settings forgotten, draining": ("settle draining, ahead",),
     "dead letter": (
         "adopt_dead yes", "close_partition closed, dead", "close_partition draining, dead", "dead_letters some",
         "dead_letters none", "fail none refused", "remove_dead",
@@ -59,7 +60,8 @@ def outcome(step: Step) -> str:
         came_to += " refused"
     if step.call.method == "claim" and step.call.settled:
         came_to += ", acks"
-    if step.call.method == "write_topology" and step.call.topology and step.call.topology.epoch > step.call.number + 1:
+    written = step.call.topology if step.call.method == "write_topology" else None
+    if written and written.epoch > epoch_of(step.call.read) + 1:
         came_to += ", above"  # what partitions go by, or what they remember
     return f"{step.call.method} {came_to}".rstrip()
 
@@ -70,6 +72,8 @@ def _of(reply: Reply) -> str:
             return "found"
         case Moved():
             return f"moved {reply.state}"
+        case Agreed():
+            return f"{reply.state}{', ahead' * bool(reply.ahead)}"
         case Counts():
             return f"{reply.state}{', dead' * bool(reply.dead)}{', retry' * reply.may_retry}"
         case Leased():

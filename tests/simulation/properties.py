@@ -111,15 +111,13 @@ def _valid_leases(model: Model, world: World) -> str | None:
 def _settings(model: Model, world: World) -> str | None:
     """After `configure` has returned, no active partition and no job follows older settings, of whatever version.
 
-    Unless a failover has forgotten that edit, or the version: then it is told again when it is brought back.
+    Unless a failover has forgotten that edit.
     """
     topology = world.store.topology
     settled = max((local.settled for local in world.actors if isinstance(local, KeeperState)), default=0)
     if not settled or topology is None or settled in world.store.history.forgotten:
         return None
     for version in topology.versions:
-        if version.number in world.store.history.overlooked:
-            continue
         for ref in topology.refs(version.number):
             partition = model.machine.at(world.store, ref)
             if partition and (partition.state == "active" or partition.jobs) and partition.settings < settled:

@@ -11,7 +11,7 @@ import random
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, NamedTuple, cast
 
-from headrace import lifecycle, migration
+from headrace import agreement, lifecycle, migration
 from headrace.deletion import delete_queue
 from headrace.envelope import encode_body
 from headrace.errors import Fenced
@@ -52,7 +52,6 @@ UNSTORED = ("wake", "read_wakes", "scale_to_zero", "scale_up", "sweep")
 
 SEQUENCES = (Promoter, Keeper, Deleter, Leader, Reasserter, Surpasser, Withdrawer)
 """Roles that are coroutines of the real thing."""
-EDITS = ("configure", "settle")
 
 Advance = Callable[[int], Awaitable[None]]
 Forget = Callable[[StoredTopology], Awaitable[None]]
@@ -159,7 +158,7 @@ class Replay:
         step, number = walked.step, walked.step.actor
         before, after = walked.before.actors[number], walked.after.actors[number]
         if number not in self._sequences:
-            counted = isinstance(after, SurpasserState) or (isinstance(after, KeeperState) and after.task in EDITS)
+            counted = isinstance(after, SurpasserState)
             self._sequences[number] = Stepped(self.store, self._sequence(walked), counted=counted)
         uids = (step.call.uid,) if step.call.method == "withdraw" else step.call.uids
         request = await self._sequences[number].next(
@@ -180,7 +179,11 @@ class Replay:
             assert isinstance(step.reply, Counts)
             (found,) = reply
             assert found.state == step.reply.state
-            assert found.epoch == step.reply.open_epoch or not step.reply.open_epoch
+            if found.state in ("active", "draining"):
+                assert (found.epoch, found.of) == (
+                    step.reply.epoch,
+                    stored(step.reply.of).stamp if step.reply.of else "",
+                )
         elif isinstance(reply, base.Counts):
             assert isinstance(step.reply, Counts)
             reply = at_time(reply, clients_may_retry=step.reply.may_retry)
@@ -246,11 +249,11 @@ class Replay:
             topology = await store.read_topology(QUEUE)
             assert topology is not None
             if not role.remembers:
-                await lifecycle.surpass(store, topology)
+                await agreement.surpass_epoch(store, topology, await agreement.settle_all(store, topology))
             else:
                 (counts,) = await store.counts([chosen or topology.refs(topology.active)[0]])
                 if counts.state == "active":
-                    await lifecycle.surpass_epoch(store, topology, counts.epoch, known=known)
+                    await agreement.surpass_epoch(store, topology, counts.ahead(topology), known=known)
 
         return look
 
@@ -347,7 +350,8 @@ class Replay:
             assert counts.live == sum(found_here)
             if partition:
                 sleeps = self.model.setting.sleeps
-                facts = await stored_facts(self.store, ref_of(ref), partition.state, sleeps=sleeps)
+                at, stamped = ref_of(ref), partition.of is not None
+                facts = await stored_facts(self.store, at, partition.state, sleeps=sleeps, stamped=stamped)
                 assert facts == expected_facts(partition, sleeps=sleeps), f"partition {ref}"
 
 

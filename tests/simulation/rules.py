@@ -10,7 +10,9 @@ class Rules(NamedTuple):
 
     # topology
     compare_and_set: bool = True
-    """Off: the topology is written whatever its epoch is."""
+    """Off: the topology is written whatever is stored."""
+    compare_content: bool = True
+    """Off: the topology is written if the stored one has the epoch of the one that was read."""
     install_reasserts: bool = True
     """Off: INSTALL creates, but never overwrites a partition that an older promoter left."""
     settle_overwrites: bool = True
@@ -51,10 +53,16 @@ class Rules(NamedTuple):
     """Off: nobody looks unasked whether partitions go by settings that the topology has forgotten."""
     edits_surpass: bool = True
     """Off: whoever edits the settings does not ask whether the partitions took them."""
+    edits_insist: bool = True
+    """Off: whoever edits leaves it at that if the topology was replaced before every partition took it."""
     known_is_later: bool = True
     """Off: whoever remembers an older topology than the stored one takes its settings for forgotten ones."""
-    settle_takes_equal: bool = True
-    """Off: SETTLE leaves a draining partition that goes by the same epoch, be it that of a forgotten topology."""
+    stamps: bool = True
+    """Off: a partition takes one topology for another one of the same epoch."""
+    promotes_surpass: bool = True
+    """Off: whoever promotes goes on where a new partition goes by what was forgotten."""
+    reassert_installs: bool = True
+    """Off: a version that is brought back goes by its older settings until it is settled."""
     # deleting a queue
     graves: bool = True
     """Off: nothing is left of a deleted queue; one that is created again begins at epoch 1."""

@@ -59,6 +59,11 @@ SMALL: dict[str, Setting] = {
         (), edits=2, repeats=False, workers=0, remembers=True, budget=Budget(forgets=1)
     ),
     "settings forgotten, draining": Setting((), promoted=(2, 1), edits=2, workers=0, budget=Budget(forgets=1)),
+    # The next edit has the epoch of the forgotten one. What was read of that in between is used after it.
+    "one epoch, promoted": Setting(
+        (), promoters=(((2, 1),),), edits=2, workers=0, leads=False, budget=Budget(forgets=1)
+    ),
+    "one epoch, finished": Setting((), edits=2, workers=0, keepers=2, finishes=True, budget=Budget(forgets=1)),
     # V10: a dead letter moves to the active version, its id is free.
     "dead letter": Setting((MINE_0, MINE_1), promoters=(((2, 1),),), fails=True),
     # V8, V9: waiting jobs move to the active version; leader and worker die, a leader was replaced without noticing.
@@ -91,13 +96,6 @@ SMALL: dict[str, Setting] = {
     ),
     "sleeps, producer dies": Setting((A,), keepers=0, sleeps=True, budget=Budget(crashes=1)),
 }
-
-UNGUARDED: dict[str, Setting] = {
-    # A failover forgets an edit, the next one has its epoch. What was read of the first in between is used after that.
-    "one epoch, promoted": Setting((), promoters=(((2, 1),),), edits=2, workers=0, budget=Budget(forgets=1)),
-    "one epoch, finished": Setting((), edits=2, workers=0, keepers=2, finishes=True, budget=Budget(forgets=1)),
-}
-"""What the protocol does not guard against: V12 breaks."""
 
 ONE_OF_EACH = (MINE_0, Enqueue("b", 1, given=True))
 """A job of each of two producers, under ids of their own."""
@@ -138,6 +136,12 @@ LARGE: dict[str, Setting] = {
         (MINE_0, MINE_1), promoters=(((2, 1), (3, 1)),), budget=Budget(crashes=1)
     ),
     "forgotten, a crash": Setting((A,), promoters=(((2, 1),),), level=True, budget=Budget(crashes=1, forgets=1)),
+    "one epoch, promoted, a leader": Setting(
+        (), promoters=(((2, 1),),), edits=2, repeats=False, workers=0, budget=Budget(forgets=1)
+    ),
+    "one epoch, promoted, a crash": Setting(
+        (), promoters=(((2, 1),),), edits=2, workers=0, leads=False, budget=Budget(crashes=1, forgets=1)
+    ),
     "settings forgotten, promoted": Setting((), promoters=(((2, 1),),), edits=1, workers=0, budget=Budget(forgets=1)),
     "settings forgotten, remembered, two partitions, a crash": Setting(
         (), first=(1, 2), edits=1, workers=0, remembers=True, budget=Budget(crashes=1, forgets=1)

@@ -12,7 +12,7 @@ from typing import NamedTuple, cast
 
 from tests.simulation.actors import Move
 from tests.simulation.rules import Rules
-from tests.simulation.values import Call, Counts, Grave, Ref, Reply, Store, Topology, route
+from tests.simulation.values import Agreed, Call, Counts, Grave, Ref, Reply, Store, Topology, route
 
 Phases = tuple[tuple[Call, ...], ...]
 
@@ -35,16 +35,22 @@ def with_done(phases: Phases, done: int, call: Call) -> int:
 
 
 @cache
-def install_calls(target: Topology) -> Phases:
-    return (tuple(Call("install", ref, target, target.partitions) for ref in target.refs(target.active)),)
+def install_calls(target: Topology, read: Topology | Grave | None) -> Phases:
+    """Return the steps of `headrace.lifecycle.provision`: the settings are those of what was read, if there was any."""
+    basis = read if isinstance(read, Topology) else target._replace(epoch=target.epoch - 1)
+    return (tuple(Call("install", ref, basis, target.partitions) for ref in target.refs(target.active)),)
+
+
+@cache
+def mark_calls(topology: Topology) -> tuple[Call, ...]:
+    return tuple(Call("mark", ref, topology) for version in topology.older for ref in topology.refs(version.number))
 
 
 @cache
 def finish_calls(topology: Topology) -> Phases:
     """Return the steps of `headrace.lifecycle.finish_promote`."""
     settles = tuple(Call("settle", ref, topology) for ref in topology.refs(topology.active))
-    marks = tuple(Call("mark", ref, topology) for version in topology.older for ref in topology.refs(version.number))
-    return settles, marks
+    return settles, mark_calls(topology)
 
 
 @cache
@@ -52,13 +58,6 @@ def settle_calls(topology: Topology) -> Phases:
     """Return the last steps of `headrace.lifecycle.configure`."""
     refs = (ref for version in topology.versions for ref in topology.refs(version.number))
     return (tuple(Call("settle", ref, topology) for ref in refs),)
-
-
-@cache
-def count_calls(topology: Topology) -> Phases:
-    """Return the steps by which `headrace.lifecycle.surpass` looks whether a partition is ahead of the topology."""
-    refs = (ref for version in topology.versions for ref in topology.refs(version.number))
-    return (tuple(Call("counts", ref) for ref in refs),)
 
 
 @cache
@@ -76,7 +75,8 @@ def remove_calls(topology: Topology, number: int) -> Phases:
 class PromoterState(NamedTuple):
     """``task``: index into the versions to promote. ``at``: part of the sequence, ``done``: its calls that are done.
 
-    ``lost``: its write was refused just now.
+    ``read``: what ``topology`` is to replace, or has. ``ahead``: the epoch of a partition that it has met, for which
+    it raises what is stored; ``over``: at its end. ``lost``: something else was stored just now than it had read.
     """
 
     task: int = 0
@@ -84,6 +84,9 @@ class PromoterState(NamedTuple):
     topology: Topology | None = None
     done: int = 0
     lost: bool = False
+    read: Topology | Grave | None = None
+    ahead: int = 0
+    over: bool = False
 
 
 class Promoter:
@@ -110,8 +113,8 @@ class Promoter:
         if topology is None:
             yield Move(local, Call("read_grave" if local.at == "grave" else "read_topology"))
             return
-        if local.at == "write":
-            yield Move(local, Call("write_topology", topology=topology, number=topology.epoch - 1))
+        if local.at in ("write", "raise"):
+            yield Move(local, Call("write_topology", topology=topology, read=local.read))
         else:
             for call in open_calls(self._calls(local), local.done):
                 yield Move(local, call)
@@ -130,9 +133,11 @@ class Promoter:
         assert local.topology is not None
         match local.at:
             case "install":
-                return install_calls(local.topology)
+                return install_calls(local.topology, local.read)
             case "finish":
                 return finish_calls(local.topology)
+            case "raised":
+                return settle_calls(local.topology)
             case _:
                 assert local.at == "discard"
                 return (tuple(Call("discard", ref) for ref in self._surplus(local.topology, *self.tasks[local.task])),)
@@ -157,22 +162,38 @@ class Promoter:
             case "grave":
                 assert reply is None or isinstance(reply, Grave)
                 created = Topology.created(*self.tasks[local.task], reply)
-                return local._replace(at="install", topology=created)
+                return PromoterState(local.task, "install", created, read=reply)
             case "write":
                 if reply:
-                    return local._replace(at="finish", lost=False)
+                    return PromoterState(local.task, "finish", local.topology)
                 return PromoterState(local.task, lost=True)
+            case "raise":
+                if reply:
+                    return local._replace(at="raised", ahead=0, done=0)
+                return self._begun_anew(local)
+        if isinstance(reply, Agreed) and self.rules.promotes_surpass:
+            local = local._replace(ahead=max(local.ahead, reply.ahead))
         phases = self._calls(local)
         done = with_done(phases, local.done, call)
         if open_calls(phases, done):
             return local._replace(done=done)
-        match local.at:
-            case "install":
-                return local._replace(at="write", done=0)
-            case "finish":
-                return PromoterState(local.task + 1)
-            case _:
-                return self._decided(local._replace(done=0), local.topology)
+        return self._ended(local._replace(done=0))
+
+    def _ended(self, local: PromoterState) -> PromoterState:
+        """Return where to go on after a phase."""
+        if local.at == "discard":
+            return self._decided(local, local.topology)
+        read = local.read if local.at == "install" else local.topology
+        if local.ahead and isinstance(read, Topology):  # a topology that is created has none to raise
+            raised = read.surpassing(local.ahead, None)
+            return local._replace(at="raise", topology=raised, read=read, over=local.over or local.at == "finish")
+        if local.at == "install":
+            return local._replace(at="write", ahead=0)
+        return PromoterState(local.task + 1) if local.at == "finish" else self._begun_anew(local)
+
+    @staticmethod
+    def _begun_anew(local: PromoterState) -> PromoterState:
+        return PromoterState(local.task + 1) if local.over else PromoterState(local.task, lost=True)
 
     def _decided(self, local: PromoterState, current: Topology | None) -> PromoterState:
         """Return where to go on with the topology that was read."""
@@ -182,10 +203,10 @@ class Promoter:
         if current.deleting:
             return PromoterState(local.task + 1)
         if current.active == number and current.partitions == partitions:
-            return local._replace(at="finish", topology=current)
+            return PromoterState(local.task, "finish", current)
         if number <= current.highest:
             return PromoterState(local.task + 1)
-        return PromoterState(local.task, "install", current.promoted(number, partitions))
+        return PromoterState(local.task, "install", current.promoted(number, partitions), read=current)
 
     def unknown(self, local: PromoterState, call: Call) -> PromoterState | None:
         return None
@@ -200,9 +221,9 @@ class KeeperState(NamedTuple):
     """``task``: finish, complete, configure or settle; ``version`` of complete. ``reason`` says why not, if set.
 
     ``edits``: settings still to be changed. ``settled``: the newest settings that a `configure` has returned with.
-    ``newest``: the newest epoch that it has seen. ``agreed``: the topology that it has just made all partitions agree
-    with, where failovers forget. ``holding``: partitions with dead letters; ``letters``: those of the first of them,
-    ``copied``: so far.
+    ``read``: what ``topology`` is to replace. ``newest``: the epoch of a partition that is ahead of it. ``agreed``: the
+    topology that it has just made all partitions agree with, where failovers forget. ``holding``: partitions with dead
+    letters; ``letters``: those of the first of them, ``copied``: so far.
     """
 
     edits: int
@@ -218,6 +239,7 @@ class KeeperState(NamedTuple):
     copied: tuple[int, ...] = ()
     newest: int = 0
     agreed: Topology | None = None
+    read: Topology | None = None
 
 
 class Keeper:
@@ -248,13 +270,10 @@ class Keeper:
     def moves(self, local: KeeperState, store: Store) -> Iterable[Move]:
         if not local.task:
             yield from self._tasks(local, store)
-        elif local.topology is None:
+        elif local.topology is None or local.at == "reread":
             yield Move(local, Call("read_topology"))
-        elif local.at == "write":
-            yield Move(local, Call("write_topology", topology=local.topology, number=local.topology.epoch - 1))
-        elif local.at == "raise":
-            raised = local.topology.surpassing(local.newest, None)
-            yield Move(local, Call("write_topology", topology=raised, number=local.topology.epoch))
+        elif local.at in ("write", "raise"):
+            yield Move(local, Call("write_topology", topology=local.topology, read=local.read))
         elif local.at == "letters":
             yield Move(local, self._letter_call(local, local.topology))
         else:
@@ -290,10 +309,10 @@ class Keeper:
 
     def _calls(self, local: KeeperState) -> Phases:
         assert local.topology is not None
+        if local.task in ("configure", "settle") or local.at == "raised":
+            return settle_calls(local.topology)
         if local.task == "finish":
             return finish_calls(local.topology)
-        if local.task in ("configure", "settle"):
-            return count_calls(local.topology) if local.at == "counts" else settle_calls(local.topology)
         if local.at in ("drain", "again"):
             return drain_calls(local.topology, local.version)
         return remove_calls(local.topology, local.version)
@@ -304,15 +323,16 @@ class Keeper:
     def reply(self, local: KeeperState, call: Call, reply: Reply) -> KeeperState:
         if call.method == "read_topology":
             assert reply is None or isinstance(reply, Topology)
+            if local.at == "reread" and (reply is None or reply.deleting):
+                return self._agreed(local)
             return self._rest(local) if reply is None or reply.deleting else self._read(local, reply)
         if call.method == "write_topology":
             return self._written(local, call, won=bool(reply))
         assert local.topology is not None
         if local.at == "letters":
             return self._lettered(local, call, reply)
-        if call.method == "counts":
-            assert isinstance(reply, Counts)
-            local = local._replace(newest=max(local.newest, reply.open_epoch))
+        if isinstance(reply, Agreed):
+            local = local._replace(newest=max(local.newest, reply.ahead))
         elif isinstance(reply, Counts):
             assert call.ref is not None
             holding = (*local.holding, call.ref) if reply.dead and self.rules.dead_letters_move else local.holding
@@ -343,8 +363,13 @@ class Keeper:
         return "ClientsMayRetry" if counts.may_retry else ""
 
     def _read(self, local: KeeperState, topology: Topology) -> KeeperState:
+        if local.at == "reread":  # it has replaced what was written; with other settings the edit has failed
+            assert local.topology is not None
+            same = topology.settings == local.topology.settings
+            return local._replace(at="calls", topology=topology, newest=0) if same else self._rest(local)
         if local.task == "configure":
-            return local._replace(at="write", topology=topology.configured(self.edits - local.edits))
+            edited = topology.configured(self.edits - local.edits)
+            return local._replace(at="write", topology=edited, read=topology)
         if local.task != "complete":
             return local._replace(at="calls", topology=topology)
         version = topology.version(local.version)
@@ -356,10 +381,14 @@ class Keeper:
     def _written(self, local: KeeperState, call: Call, *, won: bool) -> KeeperState:
         topology = local.topology
         assert topology is not None
-        if local.at == "raise":  # lost: it is not the stored one any more, so nothing was forgotten
-            return local._replace(at="raised", topology=call.topology, done=0) if won else self._agreed(local)
+        read, local = local.read, local._replace(read=None, done=0)
+        if local.at == "raise":
+            if won:
+                return local._replace(at="raised", newest=0)
+            again = self.rules.edits_insist and local.task != "finish"
+            return local._replace(at="reread", topology=read) if again else self._agreed(local._replace(topology=read))
         if not won:
-            return local._replace(at="read", topology=None, done=0)
+            return local._replace(at="read", topology=None)
         if local.task == "configure":
             return local._replace(at="calls")
         if topology.version(local.version) is None:
@@ -369,25 +398,26 @@ class Keeper:
     def _ended(self, local: KeeperState) -> KeeperState:
         topology = local.topology
         assert topology is not None
-        if local.task in ("configure", "settle"):
-            if local.at == "calls" and self.rules.edits_surpass:
-                return local._replace(at="counts", done=0)
-            if local.at == "counts" and local.newest > topology.epoch:
-                return local._replace(at="raise", done=0)
+        if local.task != "complete":
+            if local.newest and (self.rules.edits_surpass or local.task == "finish"):
+                raised = topology.surpassing(local.newest, None)
+                return local._replace(at="raise", topology=raised, read=topology, done=0)
             return self._agreed(local)
         if local.at == "remove" and local.reason:  # a failover has forgotten that it was closed
             return local._replace(at="again", done=0, reason="")
-        if local.task == "finish" or local.reason:
+        if local.reason:
             return self._rest(local)
         if local.at == "again" and not local.holding:
             return local._replace(at="read", topology=None, done=0)
         if local.holding:
             return local._replace(at="letters", done=0, holding=tuple(sorted(local.holding)))
         target = topology.removing(local.version) if local.at == "drain" else topology.dropped(local.version)
-        return local._replace(at="write", topology=target, done=0)
+        return local._replace(at="write", topology=target, read=topology, done=0)
 
     def _agreed(self, local: KeeperState) -> KeeperState:
-        """Return the state after a `configure` that has returned."""
+        """Return the state after what has just returned."""
+        if local.task == "finish":
+            return self._rest(local)
         assert local.topology is not None
         settled = max(local.settled, local.topology.settings)
         return KeeperState(local.edits, settled=settled, agreed=local.topology if self.forgets else None)

@@ -12,6 +12,7 @@ from tests.simulation.moving import Outcome, job_order
 from tests.simulation.removing import RemovingSteps
 from tests.simulation.rules import Rules
 from tests.simulation.values import (
+    Agreed,
     Call,
     Counts,
     Enqueue,
@@ -23,7 +24,9 @@ from tests.simulation.values import (
     Store,
     Token,
     Topology,
+    ahead,
     counted,
+    epoch_of,
 )
 
 
@@ -103,8 +106,10 @@ class Machine(RemovingSteps):
 
     def write_topology(self, store: Store, call: Call) -> Outcome:
         stored = store.topology or store.grave
-        epoch = stored.epoch if stored else 0
-        if epoch != call.number and self.rules.compare_and_set:
+        if stored == call.topology and self.rules.compare_content:
+            return store, True
+        same = stored == call.read if self.rules.compare_content else epoch_of(stored) == epoch_of(call.read)
+        if not same and self.rules.compare_and_set:
             return store, False
         before = store.topology if self.forgets else None
         return store._replace(topology=call.topology, grave=None, before=before), True
@@ -113,23 +118,13 @@ class Machine(RemovingSteps):
         topology = _topology(call)
         partition = self.known(store, call.ref, topology.incarnation)
         if partition is None:
-            created = Partition(
-                "active",
-                topology.epoch,
-                call.number,
-                topology.settings,
-                asleep=self.rules.created_asleep,
-                incarnation=topology.incarnation,
-            )
-            return self.put(store, call.ref, created), "absent"
-        if partition.incarnation > topology.incarnation:
-            return store, partition.state
-        if partition.epoch < topology.epoch and self.rules.install_reasserts:
-            if partition.state == "active":
-                partition = partition._replace(partitions=call.number)
-            if partition.state in ("active", "draining"):
-                partition = partition._replace(epoch=topology.epoch, settings=topology.settings)
-        return self.put(store, call.ref, partition), partition.state
+            return self._create(store, call, topology, call.number)
+        newer = self._ahead(partition, topology)
+        if partition.incarnation > topology.incarnation or not self.rules.install_reasserts:
+            return store, Agreed(partition.state)
+        if not newer and partition.epoch < topology.epoch:
+            return self._adjust(store, call, partition, topology, call.number)
+        return store, Agreed(partition.state, newer)
 
     def settle(self, store: Store, call: Call) -> Outcome:
         topology = _topology(call)
@@ -139,24 +134,38 @@ class Machine(RemovingSteps):
         assert version is not None
         if partition is None:
             if version.number != topology.active or not self.rules.settle_creates:
-                return store, "absent"
-            created = Partition(
-                "active",
-                topology.epoch,
-                version.partitions,
-                topology.settings,
-                asleep=self.rules.created_asleep,
-                incarnation=topology.incarnation,
-            )
-            return self.put(store, call.ref, created), "absent"
+                return store, Agreed("absent")
+            return self._create(store, call, topology, version.partitions)
         if partition.incarnation > topology.incarnation:
-            return store, partition.state
-        if partition.state == "active" and partition.epoch <= topology.epoch:
-            partitions = version.partitions if self.rules.settle_overwrites else partition.partitions
-            partition = partition._replace(epoch=topology.epoch, partitions=partitions, settings=topology.settings)
-        elif partition.state == "draining" and partition.epoch < topology.epoch + self.rules.settle_takes_equal:
-            partition = partition._replace(epoch=topology.epoch, settings=topology.settings)
-        return self.put(store, call.ref, partition), partition.state
+            return store, Agreed(partition.state)
+        if newer := self._ahead(partition, topology):
+            return store, Agreed(partition.state, newer)
+        partitions = version.partitions if self.rules.settle_overwrites else partition.partitions
+        return self._adjust(store, call, partition, topology, partitions)
+
+    def _create(self, store: Store, call: Call, topology: Topology, partitions: int) -> Outcome:
+        created = Partition(
+            "active",
+            topology.epoch,
+            partitions,
+            topology.settings,
+            topology if self.forgets else None,
+            asleep=self.rules.created_asleep,
+            incarnation=topology.incarnation,
+        )
+        return self.put(store, call.ref, created), Agreed("absent")
+
+    def _adjust(self, store: Store, call: Call, partition: Partition, topology: Topology, partitions: int) -> Outcome:
+        """Let a partition that takes settings go by those of a topology."""
+        if partition.state == "active":
+            partition = partition._replace(partitions=partitions)
+        if partition.state in ("active", "draining"):
+            of = topology if self.forgets else None
+            partition = partition._replace(epoch=topology.epoch, settings=topology.settings, of=of)
+        return self.put(store, call.ref, partition), Agreed(partition.state)
+
+    def _ahead(self, partition: Partition, topology: Topology) -> int:
+        return ahead(partition, topology, stamps=self.rules.stamps)
 
     def mark(self, store: Store, call: Call) -> Outcome:
         topology = _topology(call)
@@ -176,7 +185,7 @@ class Machine(RemovingSteps):
         partition = self.at(store, call.ref)
         if partition is None:
             return store, Counts("absent", 0, False)
-        return store, Counts(partition.state, len(partition.dead), False, partition.epoch)
+        return store, Counts(partition.state, len(partition.dead), False, partition.epoch, partition.of)
 
     def close_partition(self, store: Store, call: Call) -> Outcome:
         """Whether a client may still resend is filled in by the world, which knows the producers."""
@@ -234,7 +243,7 @@ class Machine(RemovingSteps):
 
     def bury_queue(self, store: Store, call: Call) -> Outcome:
         topology = _topology(call)
-        if store.topology is None or store.topology.epoch != topology.epoch:
+        if store.topology != topology:
             return store, False
         return store._replace(topology=None, grave=topology.grave if self.rules.graves else None), True
 

@@ -1,7 +1,7 @@
 """Whoever finds that a partition goes by settings that the topology has forgotten: `headrace.lifecycle.surpass`.
 
-The leader, which looks at every partition and remembers nothing, and a worker, which looks at one and remembers the
-topology that it read before.
+The leader, which tells every partition what is stored, and remembers nothing; and a worker, which looks at one and
+remembers the topology that it read before.
 """
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ from typing import NamedTuple
 
 from tests.simulation.actors import Move
 from tests.simulation.rules import Rules
-from tests.simulation.sequences import Phases, count_calls, open_calls, settle_calls, with_done
-from tests.simulation.values import Call, Counts, Reply, Store, Topology
+from tests.simulation.sequences import Phases, open_calls, settle_calls, with_done
+from tests.simulation.values import Agreed, Call, Counts, Reply, Store, Topology, ahead
 
 
 class SurpasserState(NamedTuple):
-    """``known``: what it remembers. ``topology``: as it was read just now, ``newest``: the newest epoch seen since.
+    """``known``: what it remembers. ``topology``: as it was read just now, or written; ``newest``: the epoch of a
+    partition that is ahead of it.
 
-    ``target``: what is to be stored, ``written`` or not; ``done``: calls that are done.
+    ``target``: what is to be stored; ``done``: calls that are done.
     """
 
     known: Topology | None = None
@@ -44,45 +45,41 @@ class Surpasser:
         topology = local.topology
         if topology is None:
             yield Move(local, Call("read_topology"))
-        elif local.target is None:
-            for call in open_calls(self._looks(topology), local.done):
-                yield Move(local, call)
-        elif not local.written:
-            yield Move(local, Call("write_topology", topology=local.target, number=topology.epoch))
+        elif local.target is not None:
+            yield Move(local, Call("write_topology", topology=local.target, read=topology))
         else:
-            for call in open_calls(settle_calls(local.target), local.done):
+            for call in open_calls(self._looks(local), local.done):
                 yield Move(local, call)
 
-    def _looks(self, topology: Topology) -> Phases:
-        if self.remembers:
+    def _looks(self, local: SurpasserState) -> Phases:
+        topology = local.topology
+        assert topology is not None
+        if self.remembers and not local.written:
             return (tuple(Call("counts", ref) for ref in topology.refs(topology.active)),)
-        return count_calls(topology)
+        return settle_calls(topology)
 
     def reply(self, local: SurpasserState, call: Call, reply: Reply) -> SurpasserState:
         if call.method == "read_topology":
             assert isinstance(reply, Topology)
             return SurpasserState(local.known) if reply.deleting else local._replace(topology=reply)
-        assert local.topology is not None
-        if isinstance(reply, Counts):
-            return self._counted(local, call, reply, local.topology)
-        assert local.target is not None
+        topology = local.topology
+        assert topology is not None
         if call.method == "write_topology":
-            return local._replace(written=True, done=0) if reply else self._rest(local.topology)
-        done = with_done(settle_calls(local.target), local.done, call)
-        return local._replace(done=done) if open_calls(settle_calls(local.target), done) else self._rest(local.target)
+            raised = local._replace(topology=local.target, newest=0, target=None, written=True, done=0)
+            return raised if reply else self._rest(topology)
+        if isinstance(reply, Counts):  # a worker looks at one
+            newest = ahead(reply, topology, stamps=self.rules.stamps) if reply.state == "active" else 0
+            return self._looked(local._replace(newest=newest), topology)
+        assert isinstance(reply, Agreed)
+        done = with_done(self._looks(local), local.done, call)
+        local = local._replace(newest=max(local.newest, reply.ahead), done=done)
+        return local if open_calls(self._looks(local), done) else self._looked(local, topology)
 
-    def _counted(self, local: SurpasserState, call: Call, counts: Counts, topology: Topology) -> SurpasserState:
-        if self.remembers:
-            newest = counts.epoch if counts.state == "active" else 0
-        else:
-            newest = max(local.newest, counts.open_epoch)
-            done = with_done(self._looks(topology), local.done, call)
-            if open_calls(self._looks(topology), done):
-                return local._replace(newest=newest, done=done)
-        if newest <= topology.epoch:
+    def _looked(self, local: SurpasserState, topology: Topology) -> SurpasserState:
+        if not local.newest:
             return self._rest(topology)
-        target = topology.surpassing(newest, local.known, later=self.rules.known_is_later)
-        return local._replace(newest=newest, target=target, done=0)
+        target = topology.surpassing(local.newest, local.known, later=self.rules.known_is_later)
+        return local._replace(target=target, done=0)
 
     def _rest(self, topology: Topology) -> SurpasserState:
         return SurpasserState(topology if self.remembers else None)

@@ -127,6 +127,8 @@ class Partition(NamedTuple):
     epoch: int = 0
     partitions: int = 0
     settings: int = 0
+    of: Topology | None = None
+    """Whose settings these are, where several topologies may have had that epoch: the real thing keeps its stamp."""
     successor: Topology | None = None
     jobs: tuple[Job, ...] = ()
     dead: tuple[int, ...] = ()
@@ -154,8 +156,6 @@ class History(NamedTuple):
     purged: tuple[int, ...] = ()
     forgotten: tuple[int, ...] = ()
     """Edits of the settings that a failover has forgotten."""
-    overlooked: tuple[int, ...] = ()
-    """Versions that a failover has forgotten."""
 
     def ends(self, uid: int) -> int:
         """Return how often the job of an enqueue call has come to an end."""
@@ -185,7 +185,7 @@ class Call(NamedTuple):
     ref: Ref | None = None
     topology: Topology | None = None
     number: int = 0
-    """Partition count (install, enqueue, adopt), expected epoch (write_topology) or version (set_aside, retarget)."""
+    """Partition count (install, enqueue, adopt) or version (set_aside, retarget)."""
     uid: int = -1
     nonce: Nonce | None = None
     token: Token | None = None
@@ -199,6 +199,8 @@ class Call(NamedTuple):
     """Where the jobs come from (adopt, forget_arrived)."""
     term: int = 0
     """The leader's."""
+    read: Topology | Grave | None = None
+    """What whoever writes a topology has read: it replaces nothing else."""
 
 
 class Moved(NamedTuple):
@@ -218,18 +220,21 @@ class Leased(NamedTuple):
 class Counts(NamedTuple):
     """Reply of close_partition and counts: state (afterwards), dead letters, whether a client may still resend.
 
-    ``epoch``: whose settings the partition goes by, of counts only.
+    ``epoch``, ``of``: whose settings the partition goes by, of counts only.
     """
 
     state: str
     dead: int
     may_retry: bool
     epoch: int = 0
+    of: Topology | None = None
 
-    @property
-    def open_epoch(self) -> int:
-        """The epoch of a partition that still takes settings."""
-        return self.epoch if self.state in ("active", "draining") else 0
+
+class Agreed(NamedTuple):
+    """Reply of install and settle: the state before, and the epoch of a partition that is ahead of the topology."""
+
+    state: str
+    ahead: int = 0
 
 
 class Aside(NamedTuple):
@@ -258,7 +263,24 @@ def counted(counts: tuple[int, ...], uid: int) -> tuple[int, ...]:
     return (*counts[:uid], counts[uid] + 1, *counts[uid + 1 :])
 
 
-Reply = Topology | Grave | Moved | Counts | Leased | Aside | Arrivals | str | bool | int | tuple[int, ...] | None
+Reply = (
+    Topology | Grave | Moved | Counts | Agreed | Leased | Aside | Arrivals | str | bool | int | tuple[int, ...] | None
+)
+
+
+def ahead(partition: Partition | Counts, topology: Topology, *, stamps: bool = True) -> int:
+    """Return the epoch of a partition that goes by another topology, and by no older one; 0 if it does not.
+
+    ``stamps``: as `Rules.stamps`.
+    """
+    if partition.state not in ("active", "draining"):
+        return 0
+    other = stamps and partition.epoch == topology.epoch and partition.of not in (None, topology)
+    return partition.epoch if other or partition.epoch > topology.epoch else 0
+
+
+def epoch_of(read: Topology | Grave | None) -> int:
+    return read.epoch if read else 0
 
 
 def route(job_id: str, version: Version) -> Ref:

@@ -77,7 +77,8 @@ class Setting:
     for each promoter the (version, partitions) it promotes in turn; ``level``: it sees to it that the last one stays
     the active one. ``edits``: changes of the settings by the keeper, which ``repeats`` what is stored.
     ``promoted``: version and partitions that were promoted after that, before the beginning.
-    ``remembers``: a worker knows what it read before a failover.
+    ``remembers``: a worker knows what it read before a failover. ``leads``: a leader tells partitions what is
+    stored, where failovers forget settings.
     ``finishes``: whether the keeper also finishes promotions that others began.
     ``leaders``: how many lead one after the other and move jobs; none of the former notices that it was replaced.
     ``undo``: a version and partitions that somebody undoes while it is unpromoted.
@@ -108,6 +109,7 @@ class Setting:
     withdraws: int | None = None
     purges: bool = False
     remembers: bool = False
+    leads: bool = True
 
     def sizes(self) -> dict[int, int]:
         """Return the most partitions that any actor gives to each version."""
@@ -155,7 +157,8 @@ class Model:
         if setting.budget.forgets and rules.reassert:
             self.roles.append(Reasserter(self.machine))
         if setting.budget.forgets and setting.edits and rules.surpass:
-            self.roles.append(Surpasser("S", rules, remembers=False))
+            if setting.leads:
+                self.roles.append(Surpasser("S", rules, remembers=False))
             if setting.remembers:
                 self.roles.append(Surpasser("R", rules, remembers=True))
         if setting.undo:
@@ -172,13 +175,15 @@ class Model:
     def initial(self) -> World:
         topology = Topology.created(*self.setting.first) if self.setting.first else None
         listed = topology.refs(topology.active) if topology else ()
-        created = Partition("active", 1, len(listed), asleep=self.machine.rules.created_asleep)
+        of = topology if self.machine.forgets else None
+        created = Partition("active", 1, len(listed), of=of, asleep=self.machine.rules.created_asleep)
         partitions = tuple(created if ref in listed else None for ref in self.machine.refs)
         nothing = (0,) * len(self.setting.enqueues)
         store = Store(topology, partitions, History(nothing, nothing, nothing, dropped=nothing, purged=nothing))
         if topology and self.setting.promoted:
             topology = topology.promoted(*self.setting.promoted)
-            for call in (call for phase in (*install_calls(topology), *finish_calls(topology)) for call in phase):
+            phases = (*install_calls(topology, store.topology), *finish_calls(topology))
+            for call in (call for phase in phases for call in phase):
                 store, _ = self.machine.apply(store, call)
             store = store._replace(topology=topology)
         return World(store, tuple(role.start() for role in self.roles), (), self.setting.budget)
@@ -279,8 +284,7 @@ def _forgetting(store: Store, before: Topology) -> History:
     assert lost is not None
     if lost.settings != before.settings:
         history = history._replace(forgotten=(*history.forgotten, lost.settings))
-    overlooked = tuple(version.number for version in lost.versions if before.version(version.number) is None)
-    return history._replace(overlooked=history.overlooked + overlooked)
+    return history
 
 
 def _with(actors: tuple[Hashable, ...], number: int, local: Hashable) -> tuple[Hashable, ...]:

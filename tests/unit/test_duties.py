@@ -35,7 +35,7 @@ async def test_a_promotion_that_died_after_its_topology_was_written_is_finished_
 
     target = first.promoted(2, 3)
     await scene.store.install(PartitionRef(QUEUE, 2, 0), target, 3)
-    assert await scene.store.write_topology(first.epoch, target)
+    assert await scene.store.write_topology(first, target)
     await scene.read()
     calls = await scene.run(duty)
     assert (calls["settle"], calls["mark"]) == (5, 2)
@@ -49,7 +49,7 @@ async def test_a_deletion_that_nobody_ends_is_ended_after_a_while(scene: Scene) 
     await promote(scene.store, QUEUE, 1, 2)
     topology = await scene.read()
     await scene.run(duty)
-    assert await scene.store.write_topology(topology.epoch, topology.condemned())
+    assert await scene.store.write_topology(topology, topology.condemned())
     await scene.read()
     assert scene.due(duty) == DELETION_SECONDS
     scene.now += DELETION_SECONDS

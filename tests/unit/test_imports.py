@@ -36,6 +36,7 @@ LAYERS = (
     (
         "job_spec",
         "finished",
+        "agreement",
         "lifecycle",
         "migration",
         "statistics",

@@ -231,7 +231,7 @@ async def _stays(store: Store, topology: Topology, ref: PartitionRef, kind: Left
 async def _still(store: Store, topology: Topology) -> bool:
     """Whether the topology has not changed, so that what was seen since it was read contradicts it."""
     current = await store.read_topology(topology.queue)
-    return current is not None and current.epoch == topology.epoch
+    return current == topology
 
 
 async def _hinted(
@@ -245,7 +245,7 @@ async def _hinted(
         if (ref := labelled(topology.queue, label)) is not None:
             refs.append(ref)
         if await _still(store, topology):
-            mended = repair and await store.forget_hints(topology.queue, label, topology.epoch)
+            mended = repair and await store.forget_hints(topology, label)
             if repair and not mended and not await _still_hinted(store, topology, label):
                 continue  # a worker has taken it meanwhile, and met nothing there
             found.leftovers.append(Place("", Leftover("hint without partition", "due", label, mended)))

@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import NamedTuple
 
+from headrace.agreement import each_partition
 from headrace.errors import QueueNotEmpty, TopologyConflict, UnknownQueue
-from headrace.lifecycle import each_partition
 from headrace.stores.base import Counts, Store
 from headrace.topology import PartitionRef, Topology, check_queue_name
 
@@ -67,7 +67,7 @@ async def _condemned(
             return topology
         if only_if_empty and (held := await held_jobs(store, topology)):
             raise QueueNotEmpty(queue, held)
-        if await store.write_topology(topology.epoch, condemned := topology.condemned()):
+        if await store.write_topology(topology, condemned := topology.condemned()):
             return condemned
 
 

@@ -1,33 +1,37 @@
 """What happens to a queue's versions: promote, drain, close, complete - sequences of atomic steps of a Store.
 
 Every sequence may stop between any two steps; whoever comes next (operator, leader, a producer's probe, the same call
-again) finishes it. The steps and why each is needed are in ``docs/protocol.md``; ``tests/simulation`` checks them.
-
-What one phase of a sequence does to each partition is done to many at a time, in any order; a phase begins when all of
-the one before has been answered.
+again) finishes it. The steps and why each is needed are in ``docs/protocol.md``; ``tests/simulation`` checks them. What
+the sequences share is in `headrace.agreement`.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 
+from headrace.agreement import (
+    each_partition,
+    make_agree,
+    mark_older,
+    secure,
+    settle_all,
+    settle_firmly,
+    surpass_epoch,
+    write_topology,
+)
 from headrace.errors import NotDrained, TopologyConflict, UnknownQueue
 from headrace.finished import carry_over
 from headrace.ids import decode_id, partition_of
 from headrace.settings import QueueSettings
-from headrace.stores.base import Counts, DeadLetter, Fence, Store
+from headrace.stores.base import Agreed, Counts, DeadLetter, Fence, Store
 from headrace.topology import PartitionRef, Topology, check_queue_name
 
 log = logging.getLogger("headrace.lifecycle")
 
 ASKED_FOR_TYPES, SHOWN_TYPES = 8, 20
 """Partitions that are asked for their parked types, and types that are told."""
-
-AT_ONCE = 64
-"""Partitions that a phase works on at the same time: a round trip carries so many calls."""
 
 LETTERS_AT_ONCE = 100
 
@@ -36,18 +40,6 @@ CLIENT_RETRY_MS = 5000
 
 ASKED_FOR_STATES = 8
 """Partitions of a version that are looked at to know whether it exists."""
-
-T = TypeVar("T")
-
-
-class Each(Protocol):
-    """How one step is done on many partitions, such as `each_partition`."""
-
-    def __call__(
-        self, refs: Sequence[PartitionRef], step: Callable[[PartitionRef], Awaitable[T]], /
-    ) -> Awaitable[list[T]]:
-        """Do ``step`` on every partition; the replies in order."""
-        ...
 
 
 async def promote(
@@ -73,36 +65,43 @@ async def promote(
         if lost and current is not None:
             await _discard_surplus(store, current, version, partitions)
         if current is not None and current.check_alive().is_promoted(version, partitions):
-            await finish_promote(store, current)
-            return current
+            return await finish_promote(store, current)
         if current is not None and await _recall(store, current, current.active):
             continue
+        grave = await store.read_grave(queue) if current is None else None
         if current is None:
-            grave = await store.read_grave(queue)
             target = Topology.created(queue, version, partitions, settings, owner, grave)
         else:
             target = current.promoted(version, partitions)
-        await _install(store, target)
-        if await _write(store, target.epoch - 1, target):
-            await finish_promote(store, target)
-            return target
+        ahead = await provision(store, target, current)
+        if ahead and current is not None:
+            await surpass_epoch(store, current, ahead)
+        elif await write_topology(store, current or grave, target):
+            return await finish_promote(store, target)
         lost = True
 
 
-async def _install(store: Store, target: Topology) -> None:
-    await each_partition(target.refs(target.active), lambda ref: store.install(ref, target, target.partitions))
+async def provision(store: Store, target: Topology, read: Topology | None) -> int:
+    """INSTALL the partitions of the active version of ``target``, which is about to replace what was ``read``.
+
+    They begin with the settings of that; nobody can see them before. Returns the epoch of one that is ahead of it, else
+    0. Where nothing was read the settings are those of ``target``, and none is ahead of what is to be the first.
+    """
+    basis = read or replace(target, epoch=target.epoch - 1)
+    refs = target.refs(target.active)
+    agreed = await each_partition(refs, lambda ref: store.install(ref, basis, target.partitions))
+    return max(one.ahead for one in agreed)
 
 
-async def finish_promote(store: Store, topology: Topology) -> None:
-    """Make every partition agree with ``topology``: the active version's settled, the older ones' marked."""
-    await each_partition(topology.refs(topology.active), lambda ref: store.settle(ref, topology))
+async def finish_promote(store: Store, topology: Topology) -> Topology:
+    """Make partitions agree with ``topology``: the active version's settled, the older ones' marked.
+
+    Returns the topology that counts then, see `surpass_epoch`.
+    """
+    refs = topology.refs(topology.active)
+    agreed = await each_partition(refs, lambda ref: store.settle(ref, topology))
     await mark_older(store, topology)
-
-
-async def mark_older(store: Store, topology: Topology, each: Each | None = None) -> None:
-    """Let every partition of the older versions drain. ``each``: as `each_partition`, for those who take their time."""
-    older = [ref for version in topology.older for ref in topology.refs(version)]
-    await (each or each_partition)(older, lambda ref: store.mark(ref, topology))
+    return await surpass_epoch(store, topology, max(one.ahead for one in agreed))
 
 
 async def _discard_surplus(store: Store, winner: Topology, version: int, partitions: int) -> None:
@@ -119,7 +118,7 @@ async def configure(
 ) -> Topology:
     """Change the queue's settings (and owner) and install them into every partition.
 
-    Raises UnknownQueue or QueueDeleting.
+    Raises UnknownQueue, QueueDeleting or TopologyConflict, see `change_settings`.
     """
     return await change_settings(store, queue, lambda current: settings, owner)
 
@@ -130,7 +129,7 @@ async def change_settings(
     """Give the queue the settings that ``change`` makes of its topology, and install them into every partition.
 
     ``change`` is called again if others write in between, so that no change of theirs is lost. Raises what it raises,
-    UnknownQueue or QueueDeleting.
+    UnknownQueue, QueueDeleting, or TopologyConflict: the settings were replaced before every partition had them.
     """
     while True:
         current = await store.read_topology(queue)
@@ -141,49 +140,9 @@ async def change_settings(
             target = current
         else:
             target = current.configured(settings, owner)
-            if not await _write(store, current.epoch, target):
+            if not await write_topology(store, current, target):
                 continue
-        await settle_all(store, target)
-        return await surpass(store, target)
-
-
-async def surpass(
-    store: Store, topology: Topology, *, known: Topology | None = None, each: Each | None = None
-) -> Topology:
-    """See to it that no partition goes by settings that a failover has forgotten; the topology that counts then.
-
-    Such a partition has a newer epoch than the stored ``topology``, so it would take neither its settings nor those of
-    the next epoch. The topology is written again, above. ``known``: see `Topology.surpassing`; ``each``: `mark_older`.
-    """
-
-    async def count(ref: PartitionRef) -> Counts:
-        return (await store.counts([ref]))[0]
-
-    refs = [ref for version in topology.versions for ref in topology.refs(version)]
-    counts = await (each or each_partition)(refs, count)
-    newest = max((count.epoch for count in counts if count.state in ("active", "draining")), default=0)
-    return await surpass_epoch(store, topology, newest, known=known, each=each)
-
-
-async def surpass_epoch(
-    store: Store, topology: Topology, newest: int, *, known: Topology | None = None, each: Each | None = None
-) -> Topology:
-    """As `surpass`, for one who has seen a partition with the epoch ``newest``."""
-    if newest <= topology.epoch or topology.deleting:
-        return topology
-    raised = topology.surpassing(newest, known)
-    if not await _write(store, topology.epoch, raised):
-        return topology  # it is not the stored one any more, so nothing was forgotten
-    await settle_all(store, raised, each)
-    told = "queue %s: the store had forgotten settings that its partitions have; written again as epoch %d"
-    log.warning(told, topology.queue, raised.epoch)
-    return raised
-
-
-async def settle_all(store: Store, target: Topology, each: Each | None = None) -> None:
-    """Let every partition of every version agree with ``target``. ``each``: see `mark_older`."""
-    refs = [ref for version in target.versions for ref in target.refs(version)]
-    await (each or each_partition)(refs, lambda ref: store.settle(ref, target))
+        return await settle_firmly(store, target)
 
 
 async def close_drained(store: Store, topology: Topology, version: int) -> dict[int, Counts]:
@@ -286,19 +245,19 @@ async def complete(
         if current.versions[version].state != "removing":
             if not await _emptied(store, current, version, client_retry_ms, fence):
                 continue
-            await _secure(store, current, current.refs(version))
-            if not await _write(store, current.epoch, target):
+            await secure(store, current, current.refs(version))
+            if not await write_topology(store, current, target):
                 continue
             current = target
-        if current.settings.drain.order == "strict":
-            await settle_all(store, current)  # the next version's turn
+        if current.settings.drain.order == "strict":  # the next version's turn
+            current = await surpass_epoch(store, current, await settle_all(store, current))
         if await _recall(store, current, version):  # the last who know may be removed now
             continue
         if not await _remove(store, current, version):
             # A failover has forgotten that a partition was closed, and perhaps how its jobs had ended.
             await _emptied(store, current, version, client_retry_ms, fence)
             continue
-        if await _write(store, current.epoch, target := current.dropped(version)):
+        if await write_topology(store, current, target := current.dropped(version)):
             return target
 
 
@@ -345,12 +304,24 @@ async def reassert(store: Store, known: Topology, *, proven: bool = False) -> To
         if not forgotten:
             return stored
         target = stored.recalling(known, forgotten)
-        if await _write(store, stored.epoch, target):
-            await settle_all(store, target)
-            await finish_promote(store, target)
+        # Before anybody sees them: they may go by settings from before an edit.
+        if ahead := await _prepare(store, target, known if known.epoch > stored.epoch else stored, forgotten):
+            await surpass_epoch(store, stored, ahead)
+        elif await write_topology(store, stored, target):
             shown = ", ".join(f"v{number}" for number in sorted(forgotten))
             log.warning("queue %s: the store had forgotten %s of its topology; written again", known.queue, shown)
-            return target
+            return await make_agree(store, target)
+
+
+async def _prepare(store: Store, target: Topology, newer: Topology, forgotten: Collection[int]) -> int:
+    """Give the partitions of versions that are to be in ``target`` again the settings that they will have."""
+
+    async def install(ref: PartitionRef) -> Agreed:
+        partitions, create = target.versions[ref.version].partitions, ref.version == target.active
+        return await store.install(ref, newer, partitions, create=create)
+
+    agreed = await each_partition([ref for number in forgotten for ref in target.refs(number)], install)
+    return max(one.ahead for one in agreed)
 
 
 async def _forgotten(store: Store, stored: Topology, known: Topology, *, proven: bool) -> set[int]:
@@ -373,39 +344,9 @@ async def _recall(store: Store, topology: Topology, version: int) -> bool:
     If so, the store had forgotten it, and it is written again - or ``topology`` is not the stored one any more.
     """
     found = await each_partition(topology.refs(version), store.successor)
-    known = {successor.epoch: successor for successor in found if successor is not None}
-    for _, successor in sorted(known.items(), reverse=True):
+    known = {successor.stamp: successor for successor in found if successor is not None}
+    for successor in sorted(known.values(), key=lambda each: each.epoch, reverse=True):
         if await _forgotten(store, topology, successor, proven=True):
             await reassert(store, successor, proven=True)
             return True
     return False
-
-
-async def _write(store: Store, expected_epoch: int, topology: Topology) -> bool:
-    """Write a topology, and wait a moment for a replica to have it: a failover could forget it until then."""
-    if not await store.write_topology(expected_epoch, topology):
-        return False
-    await _secure(store, topology)
-    return True
-
-
-async def _secure(store: Store, topology: Topology, refs: Sequence[PartitionRef] = ()) -> None:
-    if not await store.replicated(topology.queue, refs):
-        what = f"the closed partitions of v{refs[0].version}" if refs else f"topology epoch {topology.epoch}"
-        told = "queue %s: no replica has confirmed %s in time; a failover now may forget it"
-        log.warning(told, topology.queue, what)
-
-
-async def each_partition(refs: Sequence[PartitionRef], step: Callable[[PartitionRef], Awaitable[T]]) -> list[T]:
-    """Do one step on every partition, many at a time; the replies in order.
-
-    All that were begun have ended when this returns or raises the first error, so that none is applied later.
-    """
-    replies: list[T] = []
-    for start in range(0, len(refs), AT_ONCE):
-        outcomes = await asyncio.gather(*map(step, refs[start : start + AT_ONCE]), return_exceptions=True)
-        for outcome in outcomes:
-            if isinstance(outcome, BaseException):
-                raise outcome
-            replies.append(outcome)
-    return replies

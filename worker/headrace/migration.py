@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Literal, TypeVar
 
+from headrace.agreement import mark_older
 from headrace.ids import decode_id, partition_of
-from headrace.lifecycle import mark_older
 from headrace.settings import DrainSettings
 from headrace.stores.base import MAX_ASIDE, Aside, Counts, Fence, Store
 from headrace.topology import PartitionRef, Topology

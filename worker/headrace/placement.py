@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+from headrace.agreement import surpass_epoch
 from headrace.errors import (
     AccessDenied,
     HeadraceError,
@@ -196,7 +197,8 @@ class Placement:
                 settled += 1
                 current = await self._read_topology(ref.queue)
                 if _identity(current) == _identity(topology):
-                    await self._store.settle(ref, current)
+                    agreed = await self._store.settle(ref, current)
+                    await surpass_epoch(self._store, current, agreed.ahead)
                     continue
             return reply.successor
 
@@ -272,12 +274,13 @@ class Placement:
 
     async def _successor(self, topology: Topology, named: Sequence[Topology]) -> Topology:
         """Return the newest topology known: that of the refusing partitions, or the stored one."""
-        known = [successor for successor in named if successor.epoch > topology.epoch]
+        # Two topologies may have the same epoch, if a failover has forgotten one: that with a later version counts.
+        known = [each for each in named if each.epoch > topology.epoch or each.highest > topology.highest]
         if known:
-            newest = max(known, key=lambda successor: successor.epoch)
+            newest = max(known, key=lambda successor: (successor.highest, successor.epoch))
             with suppress(HeadraceError):  # where the topology lies may be down; the partitions may be elsewhere
                 stored = await reassert(self._store, newest, proven=True)
-                if stored is not None and stored.epoch > newest.epoch:
+                if stored is not None and stored.epoch >= newest.epoch:
                     newest = stored
             self._topologies[topology.queue] = newest
             return newest

@@ -1,6 +1,6 @@
 """The topology of one queue: which versions exist, with how many partitions, and which one is active.
 
-A value with pure transitions; storing it is a compare-and-set on ``epoch``, which every write raises by one::
+A value with pure transitions, each of which raises ``epoch`` by one; storing it is a compare-and-set on what was read::
 
               promote N+1                  every partition closed
      active ---------------> draining -------------------------> removing -> (gone)
@@ -10,6 +10,7 @@ Only `promote` creates a topology, versions only grow, and the stored value alwa
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Collection, Mapping
@@ -139,6 +140,8 @@ class Topology:
     settings: QueueSettings = field(default_factory=QueueSettings)
     incarnation: int = 1
     deleting: bool = False
+    _text: str = field(default="", init=False, compare=False, repr=False)
+    """The stored form if it was read: other releases may write another one. No transition keeps it."""
 
     @property
     def partitions(self) -> int:
@@ -256,7 +259,7 @@ class Topology:
             elif version.state == "active":
                 versions[number] = replace(version, state="draining")
         newer = known if known.epoch > self.epoch else self
-        return replace(
+        recalled = replace(
             self,
             epoch=max(self.epoch + 1, known.epoch),
             active=active,
@@ -265,6 +268,7 @@ class Topology:
             owner=newer.owner,
             settings=newer.settings,
         )
+        return known if recalled == known else recalled
 
     def configured(self, settings: QueueSettings, owner: Mapping[str, str] | None = None) -> Topology:
         """Return the topology with other settings and, if given, another owner. Raises QueueDeleting."""
@@ -284,6 +288,15 @@ class Topology:
         same = known is not None and known.incarnation == self.incarnation
         newest = known if known is not None and same and self.epoch < known.epoch <= epoch else self
         return replace(self, epoch=epoch + 1, settings=newest.settings, owner=newest.owner)
+
+    def is_behind(self, epoch: int, stamp: str) -> bool:
+        """Whether a partition goes by another topology than this one, and by no older one.
+
+        ``epoch``, ``stamp``: of the topology whose settings it has. A stamp of another epoch was left there by an older
+        release, which knows of none, and says nothing.
+        """
+        another = epoch == self.epoch and stamp.startswith(f"{epoch}:") and stamp != self.stamp
+        return another or epoch > self.epoch
 
     def condemned(self) -> Topology:
         """Return the topology of a queue that is about to be deleted."""
@@ -305,7 +318,9 @@ class Topology:
     # ---- stored form ----------------------------------------------------------------------------------------------
 
     def to_json(self) -> str:
-        """Return the stored form (format 1)."""
+        """Return the stored form (format 1); of a topology that was read, the very text."""
+        if self._text:
+            return self._text
         return json.dumps(
             {
                 "format": FORMAT,
@@ -323,6 +338,11 @@ class Topology:
             },
             separators=(",", ":"),
         )
+
+    @property
+    def stamp(self) -> str:
+        """Epoch and digest of the stored form: after a failover several topologies may have had that epoch."""
+        return f"{self.epoch}:{hashlib.blake2b(self.to_json().encode(), digest_size=8).hexdigest()}"
 
     @property
     def grave(self) -> Grave:
@@ -352,6 +372,7 @@ class Topology:
             )
             if topology.active not in versions:
                 raise ValueError(f"active version {topology.active} is not listed")
+            object.__setattr__(topology, "_text", text if isinstance(text, str) else text.decode())
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise TopologyUnreadable(queue, str(error)) from error
         return topology

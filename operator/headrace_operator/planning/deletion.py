@@ -84,7 +84,7 @@ def _with_topology(case: Case, topology: Topology) -> Plan:
         return _drain(case, topology, ours if ours.stop == "hold" else closed)
     if topology.settings != closed:
         return _under_way(case.seen, Configure(closed, case.seen.owner))
-    if topology.epoch != case.seen.settled_epoch:
+    if topology != case.seen.settled:
         return _under_way(case.seen, Settle(topology))
     return _removal(case, topology, with_jobs=False)
 
@@ -95,7 +95,7 @@ def _drain(case: Case, topology: Topology, settings: QueueSettings) -> Plan:
     if topology.settings != settings:
         begun = normal(Reason.DELETING, f"no jobs are taken any more; {text}")
         return _under_way(case.seen, Configure(settings, case.seen.owner, event=begun), text=text)
-    if topology.epoch != case.seen.settled_epoch:
+    if topology != case.seen.settled:
         return _under_way(case.seen, Settle(topology), text=text)
     if topology.settings.stop == "hold":
         text += "; the queue is paused: set spec.paused to false (or spec.stopPolicy to None) to let them run"
@@ -146,7 +146,7 @@ def _without_topology(case: Case) -> Plan:
         dict(case.seen.owner),
         case.spec.settings().model_copy(update={"stop": "hold_and_drain"}),
     )
-    return _under_way(case.seen, RestoreTopology(0, topology))
+    return _under_way(case.seen, RestoreTopology(None, topology))
 
 
 def _without_redis(seen: Observed, spec: QueueSpec, finding: Finding, *, stalled: bool) -> Plan:

@@ -103,8 +103,8 @@ def _repair(case: Case) -> Plan | None:
         mark = [WriteMarker(None if known is None or lost or accepted else known.marker)]
     target = restored(case, lost=lost)
     if target is not None:
-        expected, told = topology.epoch if topology is not None else 0, _told(case, target, lost=lost)
-        restore = RestoreTopology(expected, target, event=told, drift=told.reason is Reason.TOPOLOGY_DRIFTED)
+        told = _told(case, target, lost=lost)
+        restore = RestoreTopology(topology, target, event=told, drift=told.reason is Reason.TOPOLOGY_DRIFTED)
         # A new mark comes first, so that every Queue on this Redis sees the loss, whatever happens to us. Only on a
         # Redis that was accepted while it had no mark, it comes last: the consent names the state without one.
         steps = [restore, *mark] if accepted else [*mark, *failed_versions(case, target.versions), restore]
@@ -122,7 +122,7 @@ def _repair(case: Case) -> Plan | None:
         if spec_refused(case) is None and (topology.settings != settings or stranger):
             told = normal(Reason.CLAIMED, f"queue {topology.queue!r} on {backend.endpoint} is this Queue's now")
             mark.append(Configure(settings, owner, event=told if stranger else stop_event(topology.settings, settings)))
-        elif topology.epoch != case.seen.settled_epoch or missing:
+        elif topology != case.seen.settled or missing:
             mark.append(Settle(topology))
     return Plan(tuple(mark)) if mark else None
 

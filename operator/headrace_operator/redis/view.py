@@ -156,7 +156,7 @@ def fingerprint_of(backend: Backend, store: Store | None) -> tuple[Hashable, Has
 
 
 def _at_a_glance(store: Store | None, marker: str | None, topology: Topology | None) -> Hashable:
-    told = None if topology is None else (topology.epoch, topology.incarnation, topology.summary())
+    told = None if topology is None else (topology.stamp, topology.summary())
     return _digest(id(store), marker, told)  # through another connection all that hold this one have to hear of it
 
 

@@ -66,7 +66,7 @@ class Target:
             self.queue.generation == other.queue.generation
             and self.deployment.generation == other.deployment.generation
             and self.ready == other.ready
-            and (self.topology and self.topology.epoch) == (other.topology and other.topology.epoch)
+            and self.topology == other.topology
             and (self.store is None) == (other.store is None)
         )
 

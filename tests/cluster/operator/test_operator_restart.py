@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -164,7 +165,7 @@ async def test_K4_a_stale_operator_is_refused_by_the_compare_and_set(
                 *plan(seen).steps,
                 steps.Complete(1),
                 steps.Complete(3),
-                steps.RestoreTopology(before.epoch - 1, Topology.created(name, 2, 8)),
+                steps.RestoreTopology(replace(before, epoch=before.epoch - 1), Topology.created(name, 2, 8)),
             ]:
                 if isinstance(step, steps.Promote | steps.Complete | steps.RestoreTopology):
                     with pytest.raises(Outdated):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from headrace.ids import encode_id
 from headrace.statistics import summarise
@@ -72,7 +73,8 @@ class SurroundingRules(Twins):
         if at % 3:
             self.both(lambda store: store.hint_parked(ref, self.clock() - at))
         elif topology is not None:
-            self.both(lambda store: store.forget_hints(QUEUE, ref.label.encode(), topology.epoch + later))
+            read = replace(topology, epoch=topology.epoch + later) if later else topology
+            self.both(lambda store: store.forget_hints(read, ref.label.encode()))
         self.both(lambda store: store.hinted_labels(QUEUE))
 
     @command(1, marker=one_of("data", "other data"))

@@ -3,6 +3,7 @@ steps of them, as somebody makes them who stopped in between, or comes late."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 from headrace import lifecycle, migration
@@ -167,15 +168,28 @@ class VersionRules(Twins):
             return topology.promoted(topology.highest + 1, later)
         return topology
 
-    @command(2, place=numbers, later=integers(0, PARTITIONS))
-    def settle_or_mark(self, place: int, later: int) -> None:
+    @command(
+        3, place=numbers, later=integers(0, PARTITIONS), settings=one_of(None, *SETTINGS), create=one_of(True, False)
+    )
+    def settle_or_mark(self, place: int, later: int, settings: QueueSettings | None, create: bool) -> None:
+        """By a topology that counts, or will, or one of its epoch with other ``settings``, which was forgotten."""
         ref, topology = self.place(place), self.some_topology(later)
+        topology = topology if settings is None else replace(topology, settings=settings)
         if ref.version == topology.active:
-            self.both(lambda store: store.install(ref, topology, topology.partitions))
+            self.both(lambda store: store.install(ref, topology, topology.partitions, create=create))
         elif ref.version in topology.versions:
             self.both(lambda store: store.mark(ref, topology))
         if ref.version in topology.versions:
             self.both(lambda store: store.settle(ref, topology))
+
+    @command(1, settings=one_of(*SETTINGS), known=one_of(True, False))
+    def replace_the_topology(self, settings: QueueSettings, known: bool) -> None:
+        """What a failover does that forgets it; whoever has not read it replaces nothing."""
+        topology = self.topology
+        if topology is not None and not topology.deleting:
+            other = replace(topology, settings=settings)
+            read = topology if known else replace(topology, owner={"name": "nobody"})
+            self.both(lambda store: store.write_topology(read, other))
 
     @command(1, place=numbers, discard=one_of(False, True))
     def close_remove_discard(self, place: int, discard: bool) -> None:

@@ -81,7 +81,7 @@ async def test_L6_a_killed_leader_is_followed_and_the_next_one_keeps_house(store
     topology = await store.read_topology(QUEUE)
     assert topology is not None
     target = topology.promoted(2, 4)
-    assert await store.write_topology(topology.epoch, target)
+    assert await store.write_topology(topology, target)
     await eventually(lambda: leads(store, "second"))
     assert (await fence(store)).epoch == before + 1
 

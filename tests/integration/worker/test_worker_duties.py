@@ -67,7 +67,7 @@ async def test_T11_a_promotion_that_died_half_way_is_finished_and_its_jobs_run(s
     topology = await store.read_topology(QUEUE)
     assert topology is not None
     target = topology.promoted(2, 4)
-    assert await store.write_topology(topology.epoch, target)  # and nothing else: no partition is there
+    assert await store.write_topology(topology, target)  # and nothing else: no partition is there
     async with working(app, store, **FAST):
         await eventually(lambda: states(store) if ran else None)
 

@@ -107,13 +107,13 @@ def observed(
     queue: QueueObject,
     backend: Backend,
     *versions: QueueVersionObject,
-    settled: int | None = None,
+    settled: bool = True,
     **fields: Any,
 ) -> Observed:
-    epoch = backend.topology.epoch if settled is None and backend.topology is not None else settled
+    agreed = backend.topology if settled else None
     if "companions" not in fields and queue.spec is not None and queue.spec.made_workers is not None:
         fields["companions"] = companions(queue, queue.spec.made_workers)
-    return Observed(queue, versions, backend, fields.pop("workers", None), OWNER, NOW, settled_epoch=epoch, **fields)
+    return Observed(queue, versions, backend, fields.pop("workers", None), OWNER, NOW, settled=agreed, **fields)
 
 
 def backend(topology: Topology | None = None, marker: str | None = MARKER, **fields: Any) -> Backend:

@@ -163,7 +163,7 @@ def test_O1_a_missing_topology_is_rebuilt_with_what_still_holds_jobs() -> None:
     planned = plan(observed(queue(2, 8, status=known(2, 8, epoch=6)), backend(counts=there), *objects))
     (restore,) = planned.steps
     assert isinstance(restore, steps.RestoreTopology)
-    assert restore.expected_epoch == 0
+    assert restore.read is None
     assert restore.topology == replace(V2_OVER_V1, epoch=7, versions=dict(V2_OVER_V1.versions))
     assert restore.event is not None
     assert restore.event.reason is Reason.TOPOLOGY_DRIFTED
@@ -222,7 +222,7 @@ def test_a_topology_of_an_older_epoch_is_replaced_forward() -> None:
     )
     (restore,) = plan(seen).steps
     assert isinstance(restore, steps.RestoreTopology)
-    assert (restore.expected_epoch, restore.topology.epoch) == (5, 10)
+    assert (restore.read, restore.topology.epoch) == (V1, 10)
     assert (restore.topology.active, restore.topology.draining) == (2, (1,))
 
 
@@ -285,7 +285,7 @@ def test_changed_settings_are_configured_and_a_new_process_settles() -> None:
     (configure,) = plan(seen).steps
     assert isinstance(configure, steps.Configure)
     assert configure.settings.lease_ms == 9000
-    unsettled = observed(queue(status=known()), backend(V1), queue_version(1), settled=4)
+    unsettled = observed(queue(status=known()), backend(V1), queue_version(1), settled=False)
     assert plan(unsettled).steps == (steps.Settle(V1),)
     hole = filled(V1)
     hole[1][2] = counts("absent")

@@ -241,7 +241,7 @@ async def test_settings_that_somebody_changed_in_redis_are_put_right_by_the_next
     topology = await watched.world.store.read_topology("mail")
     assert topology is not None
     changed = topology.configured(QueueSettings(lease_ms=9_999))
-    assert await watched.world.store.write_topology(topology.epoch, changed)
+    assert await watched.world.store.write_topology(topology, changed)
     await watched.look()
     after = await watched.world.store.read_topology("mail")
     assert after is not None

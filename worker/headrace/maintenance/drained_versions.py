@@ -23,7 +23,7 @@ class DrainedVersions:
     name = "drained_versions"
 
     def __init__(self) -> None:
-        self._epoch = 0
+        self._seen: Topology | None = None
         self._look_at: float | None = None
         self._closed: set[PartitionRef] = set()
 
@@ -33,8 +33,8 @@ class DrainedVersions:
         if topology is None or topology.owner or topology.deleting or not topology.older:
             self._look_at = None
             return None
-        if self._look_at is None or topology.epoch != self._epoch:
-            self._epoch, self._look_at = topology.epoch, now
+        if self._look_at is None or topology != self._seen:
+            self._seen, self._look_at = topology, now
         return self._look_at
 
     async def run(self, turn: Turn, signs: Signs) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from headrace.lifecycle import drain_look_ms, mark_older
+from headrace.agreement import mark_older
+from headrace.lifecycle import drain_look_ms
 from headrace.maintenance.signs import Signs
 from headrace.maintenance.turn import Turn
 from headrace.migration import bury_jobs, drain_action, move_marked, tidy_arrivals

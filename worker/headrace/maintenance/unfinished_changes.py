@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from headrace.agreement import make_agree
 from headrace.deletion import delete_queue
-from headrace.lifecycle import mark_older, settle_all, surpass
 from headrace.maintenance.signs import Signs
 from headrace.maintenance.turn import Turn
 from headrace.topology import Topology
@@ -42,8 +42,6 @@ class UnfinishedChanges:
             await turn.step(lambda: delete_queue(turn.store, turn.queue))
             turn.reread()
         else:
-            await settle_all(turn.store, topology, turn.each)
-            await mark_older(turn.store, topology, turn.each)
-            if await surpass(turn.store, topology, each=turn.each) != topology:
+            if await make_agree(turn.store, topology, turn.each) != topology:
                 turn.reread()
         self._done = topology

@@ -60,7 +60,7 @@ from headrace.stores.protocols.schedules import Schedules, ScheduleSteps
 from headrace.stores.protocols.server import ServerSteps
 from headrace.stores.protocols.sleeping import Glance, Nap, SleepingSteps, Wakes
 from headrace.stores.protocols.statistics import COUNTERS, WORK, Depth, Growth, Statistics, StatisticsSteps, Survey
-from headrace.stores.protocols.topology import Counts, PartitionState, TopologySteps
+from headrace.stores.protocols.topology import Agreed, Counts, PartitionState, TopologySteps
 from headrace.stores.protocols.waking import Tick, WakingSteps
 from headrace.stores.protocols.withdrawing import (
     MAX_WITHDRAW,
@@ -98,6 +98,7 @@ __all__ = [
     "TOMBSTONE_TTL_MS",
     "WORK",
     "Accepted",
+    "Agreed",
     "Aside",
     "Beat",
     "Claim",

@@ -11,9 +11,9 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from headrace.agreement import each_partition
 from headrace.election.fence import Token
 from headrace.errors import Fenced, HeadraceError
-from headrace.lifecycle import each_partition
 from headrace.maintenance.signs import Signs
 from headrace.maintenance.turn import NotLeading
 from headrace.stores.base import Fence, Store

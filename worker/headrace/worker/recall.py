@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 
-from headrace.lifecycle import reassert, surpass_epoch
+from headrace.agreement import surpass_epoch
+from headrace.lifecycle import reassert
 from headrace.stores.base import Store
 from headrace.topology import Topology
 
@@ -34,6 +35,6 @@ class Recall:
             if successor is not None and successor.versions.keys() - topology.versions.keys():
                 topology = await reassert(self._store, successor, proven=True) or topology
             elif counts.state == "active":
-                topology = await surpass_epoch(self._store, topology, counts.epoch, known=self._known)
+                topology = await surpass_epoch(self._store, topology, counts.ahead(topology), known=self._known)
         self._known = topology
         return topology

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headrace.stores.memory.access import MemoryAccess
 from headrace.stores.protocols.auditing import Leftover, PartitionAudit, Pause
-from headrace.topology import PartitionRef
+from headrace.topology import PartitionRef, Topology
 
 
 class MemoryAuditing(MemoryAccess):
@@ -47,15 +47,15 @@ class MemoryAuditing(MemoryAccess):
             hints = self._data.queue(queue)
             return sorted(ref.label.encode() for ref in {*hints.hot, *hints.due, *hints.parked})
 
-    async def forget_hints(self, queue: str, label: bytes, epoch: int) -> bool:
-        """Remove the hints of a partition that the topology of this epoch does not list."""
+    async def forget_hints(self, topology: Topology, label: bytes) -> bool:
+        """Remove the hints of a partition that the topology does not list."""
         with self._data.lock:
-            topology = self._data.topologies.get(queue)
-            if topology is None or topology.epoch != epoch:
+            stored = self._data.topologies.get(topology.queue)
+            if stored is None or stored.to_json() != topology.to_json():
                 return False
             version, _, partition = label.decode().partition(":")
-            ref = PartitionRef(queue, int(version), int(partition))
-            hints = self._data.queue(queue)
+            ref = PartitionRef(topology.queue, int(version), int(partition))
+            hints = self._data.queue(topology.queue)
             known = hints.knows(ref) or ref in hints.parked
             hints.forget(ref)
             hints.parked.pop(ref, None)

@@ -19,7 +19,7 @@ class MemoryDeletion(MemoryAccess):
         """Delete a topology with the queue's hints and statistics, and leave its grave."""
         with self._data.lock:
             stored = self._data.topologies.get(topology.queue)
-            if stored is None or stored.epoch != topology.epoch:
+            if stored is None or stored.to_json() != topology.to_json():
                 return False
             del self._data.topologies[topology.queue]
             self._data.hints.pop(topology.queue, None)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from headrace.stores.memory.access import MemoryAccess
 from headrace.stores.memory.partition import Partition
-from headrace.stores.protocols.topology import Counts, PartitionState
-from headrace.topology import PartitionRef, Topology
+from headrace.stores.protocols.topology import Agreed, Counts, PartitionState
+from headrace.topology import Grave, PartitionRef, Topology
 
 
 class MemoryTopology(MemoryAccess):
@@ -18,46 +18,47 @@ class MemoryTopology(MemoryAccess):
         with self._data.lock:
             return self._data.topologies.get(queue)
 
-    async def write_topology(self, expected_epoch: int, topology: Topology) -> bool:
-        """Store ``topology`` if the stored one has ``expected_epoch`` (0: there is none)."""
+    async def write_topology(self, read: Topology | Grave | None, topology: Topology) -> bool:
+        """Store ``topology`` if what was ``read`` (None: nothing) is still stored."""
         # The stored form is what counts: a value that does not survive it is found here, too.
         stored = Topology.from_json(topology.queue, topology.to_json())
         with self._data.lock:
             current = self._data.topologies.get(topology.queue) or self._data.grave(topology.queue)
-            if (current.epoch if current else 0) != expected_epoch:
+            text = current.to_json() if current else ""
+            if text == stored.to_json():
+                return True
+            if text != (read.to_json() if read else ""):
                 return False
             self._data.graves.pop(topology.queue, None)
             self._data.topologies[topology.queue] = stored
             return True
 
-    async def install(self, ref: PartitionRef, topology: Topology, partitions: int) -> PartitionState:
-        """Prepare a partition for a topology that is about to be written."""
+    async def install(self, ref: PartitionRef, topology: Topology, partitions: int, *, create: bool = True) -> Agreed:
+        """Prepare a partition of a version that is about to become one of the topology's."""
         with self._data.lock:
-            return self._agree(ref, topology, partitions, settled=False, create=True)
+            return self._agree(ref, topology, partitions, settled=False, create=create)
 
-    async def settle(self, ref: PartitionRef, topology: Topology) -> PartitionState:
+    async def settle(self, ref: PartitionRef, topology: Topology) -> Agreed:
         """Make a partition agree with a topology that has been written."""
         partitions = topology.versions[ref.version].partitions
         with self._data.lock:
             return self._agree(ref, topology, partitions, settled=True, create=ref.version == topology.active)
 
-    def _agree(
-        self, ref: PartitionRef, topology: Topology, partitions: int, *, settled: bool, create: bool
-    ) -> PartitionState:
+    def _agree(self, ref: PartitionRef, topology: Topology, partitions: int, *, settled: bool, create: bool) -> Agreed:
         partition, limits = self._known(ref, topology.incarnation), topology.limits(ref.version, partitions)
         if partition is None:
             before = self._data.gone(ref, topology.incarnation)
             if create and before == "absent":
                 self._data.tombstones.pop(ref, None)
                 partition = Partition(ref, topology.epoch, partitions, limits, topology.incarnation)
-                partition.asleep = True
+                partition.of, partition.asleep = topology.stamp, True
                 self._data.partitions[ref] = partition
-            return before
+            return Agreed(before)
         if partition.incarnation > topology.incarnation:
-            return partition.state
-        partition.agree(topology.epoch, partitions, limits, settled=settled)
+            return Agreed(partition.state)
+        ahead = partition.agree(topology, partitions, limits, settled=settled)
         self._hint_news(ref, partition, self._data.now())
-        return partition.state
+        return Agreed(partition.state, ahead)
 
     async def mark(self, ref: PartitionRef, topology: Topology) -> PartitionState:
         """Let a partition of an older version drain."""

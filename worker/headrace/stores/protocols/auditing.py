@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Literal, NamedTuple, Protocol
 
 from headrace.stores.protocols.topology import PartitionState
-from headrace.topology import PartitionRef
+from headrace.topology import PartitionRef, Topology
 
 LeftoverKind = Literal[
     "record without index",
@@ -115,8 +115,8 @@ class AuditSteps(Protocol):
         """Return the labels of the partitions that hints of any kind name, at most 3,000."""
         ...
 
-    async def forget_hints(self, queue: str, label: bytes, epoch: int) -> bool:
-        """Remove the hints of a partition that the topology of this epoch does not list.
+    async def forget_hints(self, topology: Topology, label: bytes) -> bool:
+        """Remove the hints of a partition that the topology does not list.
 
         False, and nothing changed, if there are none, or another topology is stored by now.
         """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, NamedTuple, Protocol
 
-from headrace.topology import PartitionRef, Topology
+from headrace.topology import Grave, PartitionRef, Topology
 
 PartitionState = Literal["absent", "active", "draining", "closed", "tombstone"]
 
@@ -13,7 +13,7 @@ PartitionState = Literal["absent", "active", "draining", "closed", "tombstone"]
 class Counts(NamedTuple):
     """Sizes of one partition's indexes, its state and facts about its drain, read in one step.
 
-    ``epoch``: of the topology whose settings it goes by; 0 if it has none yet.
+    ``epoch``, ``of``: epoch and stamp of the topology whose settings it goes by; 0 and empty if it has none yet.
     """
 
     state: PartitionState
@@ -30,6 +30,12 @@ class Counts(NamedTuple):
     marked_at: int | None
     now: int
     epoch: int = 0
+    of: str = ""
+
+    def ahead(self, topology: Topology) -> int:
+        """Return the epoch of a partition that goes by another topology, and by no older one; 0 if it does not."""
+        takes_settings = self.state in ("active", "draining")
+        return self.epoch if takes_settings and topology.is_behind(self.epoch, self.of) else 0
 
     @property
     def live(self) -> int:
@@ -47,6 +53,17 @@ class Counts(NamedTuple):
         return {name: getattr(self, name) for name in names if getattr(self, name)}
 
 
+class Agreed(NamedTuple):
+    """A partition's state before it was made to agree with a topology.
+
+    ``ahead``: 0, or its epoch if it stays as it is because it goes by another topology, and by no older one. If the one
+    it was to agree with is the stored one, a failover has forgotten the other.
+    """
+
+    state: PartitionState
+    ahead: int = 0
+
+
 class TopologySteps(Protocol):
     """Steps on the topology and on a partition as a whole."""
 
@@ -54,26 +71,31 @@ class TopologySteps(Protocol):
         """Return the stored topology, None if the queue has none."""
         ...
 
-    async def write_topology(self, expected_epoch: int, topology: Topology) -> bool:
-        """Store ``topology`` if the stored one has ``expected_epoch`` (0: there is none); False if it has not."""
-        ...
+    async def write_topology(self, read: Topology | Grave | None, topology: Topology) -> bool:
+        """Store ``topology`` if what is stored is still what was ``read``, to the letter; False if it is not.
 
-    async def install(self, ref: PartitionRef, topology: Topology, partitions: int) -> PartitionState:
-        """INSTALL: prepare a partition for ``topology``, which is about to be written with this version active.
-
-        Absent: created active with ``topology.epoch`` and ``partitions``. Active with an older epoch: both and the
-        settings overwritten. Draining with an older epoch: settings only. Closed or tombstone: untouched. What an
-        earlier incarnation of the queue has left counts as absent, what belongs to a later one is untouched; so it is
-        in `settle`, `mark` and `remove`. Returns the state before.
+        ``read``: None if there was nothing; the grave, if there was no topology but that. Not its epoch is compared:
+        after a failover that has forgotten a topology, another one may have the same. True also if ``topology`` is
+        stored already, as after a call whose answer was lost.
         """
         ...
 
-    async def settle(self, ref: PartitionRef, topology: Topology) -> PartitionState:
+    async def install(self, ref: PartitionRef, topology: Topology, partitions: int, *, create: bool = True) -> Agreed:
+        """INSTALL: prepare a partition of a version that is about to become one of the topology's.
+
+        ``topology``: the one that was read, whose settings the version begins with. Absent: created active with its
+        epoch and ``partitions``, if it is to ``create``. Active with an older epoch: both and the settings overwritten.
+        Draining with an older epoch: settings only. Others untouched. What an earlier incarnation of the queue has left
+        counts as absent, what belongs to a later one is untouched; so it is in `settle`, `mark` and `remove`.
+        """
+        ...
+
+    async def settle(self, ref: PartitionRef, topology: Topology) -> Agreed:
         """Make a partition agree with ``topology``, which has been written and lists its version.
 
-        Absent: created if its version is the active one. Active and not newer than ``topology.epoch``: epoch, partition
-        count (its version's) and settings overwritten; this is what undoes the installs of a promoter that lost.
-        Draining and not newer: settings only. Others untouched. Returns the state before.
+        Absent: created if its version is the active one. Active with an older epoch, or of this very topology: epoch,
+        partition count (its version's) and settings overwritten; this is what undoes the installs of a promoter that
+        lost. Draining: the same, settings only. Others untouched, also those that are ahead.
         """
         ...
 

@@ -160,10 +160,10 @@ class RedisAuditing(RedisAccess):
                 labels |= set(await self._client.command("ZRANGE", self._keys.queue(queue, name), 0, MOST_HINTS - 1))
         return sorted(labels - {b"@"})
 
-    async def forget_hints(self, queue: str, label: bytes, epoch: int) -> bool:
-        """Remove the hints of a partition that the topology of this epoch does not list."""
-        keys = self._keys.of_queue_script("forget_stray", queue)
-        return bool(await self._client.run(script("forget_stray"), keys, (label, epoch)))
+    async def forget_hints(self, topology: Topology, label: bytes) -> bool:
+        """Remove the hints of a partition that the topology does not list."""
+        keys = self._keys.of_queue_script("forget_stray", topology.queue)
+        return bool(await self._client.run(script("forget_stray"), keys, (label, topology.to_json())))
 
 
 def _is_of_queue(error: DataDamaged, queue: str) -> bool:

@@ -21,7 +21,7 @@ class RedisDeletion(RedisAccess):
     async def bury_queue(self, topology: Topology) -> bool:
         """Delete a topology and the queue's other keys, and leave its grave."""
         keys = self._keys.of_queue_script("bury_queue", topology.queue)
-        args = (topology.epoch, topology.grave.to_json(), GRAVE_TTL_MS)
+        args = (topology.to_json(), topology.grave.to_json(), GRAVE_TTL_MS)
         buried = await self._client.run(script("bury_queue"), keys, args)
         if buried:
             with suppress(StoreUnavailable):  # whoever deletes the queue again does it

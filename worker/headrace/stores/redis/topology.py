@@ -12,10 +12,10 @@ from headrace.redis.client import Argument
 from headrace.redis.damage import damage_of
 from headrace.settings import PartitionLimits
 from headrace.stores.bounds import TOMBSTONE_TTL_MS
-from headrace.stores.protocols.topology import Counts, PartitionState
+from headrace.stores.protocols.topology import Agreed, Counts, PartitionState
 from headrace.stores.redis.access import RedisAccess
 from headrace.stores.redis.scripts import script
-from headrace.topology import PartitionRef, Topology
+from headrace.topology import Grave, PartitionRef, Topology
 
 STATES: Final[dict[bytes, PartitionState]] = {
     b"absent": "absent",
@@ -58,32 +58,33 @@ class RedisTopology(RedisAccess):
         stored = await self._client.command("GET", self._keys.queue(queue, "topology"))
         return None if stored is None else Topology.from_json(queue, stored)
 
-    async def write_topology(self, expected_epoch: int, topology: Topology) -> bool:
-        """Store ``topology`` if the stored one has ``expected_epoch`` (0: there is none); False if it has not."""
+    async def write_topology(self, read: Topology | Grave | None, topology: Topology) -> bool:
+        """Store ``topology`` if what was ``read`` (None: nothing) is still stored; False if it is not."""
         keys = self._keys.of_queue_script("write_topology", topology.queue)
-        written = await self._client.run(script("write_topology"), keys, (expected_epoch, topology.to_json()))
+        texts = ("" if read is None else read.to_json(), topology.to_json())
+        written = await self._client.run(script("write_topology"), keys, texts)
         if written:
             with suppress(StoreUnavailable):  # the next write names it
                 await self._client.command("ZADD", self._keys.shared("queues"), 0, topology.queue)
         return bool(written)
 
-    async def install(self, ref: PartitionRef, topology: Topology, partitions: int) -> PartitionState:
-        """INSTALL: prepare a partition for ``topology``, which is about to be written. Returns the state before."""
-        return await self._agree(ref, topology, partitions, "install", create=True)
+    async def install(self, ref: PartitionRef, topology: Topology, partitions: int, *, create: bool = True) -> Agreed:
+        """INSTALL: prepare a partition of a version that is about to become one of the topology's."""
+        return await self._agree(ref, topology, partitions, "install", create=create)
 
-    async def settle(self, ref: PartitionRef, topology: Topology) -> PartitionState:
-        """Make a partition agree with ``topology``, which has been written. Returns the state before."""
+    async def settle(self, ref: PartitionRef, topology: Topology) -> Agreed:
+        """Make a partition agree with ``topology``, which has been written."""
         create = ref.version == topology.active
         return await self._agree(ref, topology, topology.versions[ref.version].partitions, "settle", create=create)
 
     async def _agree(
         self, ref: PartitionRef, topology: Topology, partitions: int, step: str, *, create: bool
-    ) -> PartitionState:
+    ) -> Agreed:
         limits = _limits(topology.limits(ref.version, partitions))
-        wanted = (topology.epoch, partitions, step, int(create), ref.label, topology.incarnation)
+        wanted = (topology.epoch, partitions, step, int(create), ref.label, topology.incarnation, topology.stamp)
         reply = await self._run("install", ref, *wanted, *limits)
         await self._hint(ref, ready=reply[1])
-        return state_of(reply[0], self._meta(ref))
+        return Agreed(state_of(reply[0], self._meta(ref)), int(reply[2]))
 
     async def mark(self, ref: PartitionRef, topology: Topology) -> PartitionState:
         """MARK: a partition becomes draining, with ``topology`` as its successor. Returns the state after."""
@@ -132,4 +133,5 @@ def counts_of(reply: list[Any], meta: bytes) -> Counts:
         marked,
         int(reply[12]),
         int(reply[13]),
+        reply[14].decode(errors="replace"),
     )

@@ -53,6 +53,7 @@ class Contents:
         self.incarnation = incarnation
         self.state: PartitionState = "active"
         self.epoch = epoch
+        self.of = ""
         self.partitions = partitions
         self.successor: Topology | None = None
         self.dead = DeadLetters()
@@ -113,6 +114,7 @@ class Contents:
             marked_at=self._marked_at,
             now=now,
             epoch=self.epoch,
+            of=self.of,
         )
 
     @property

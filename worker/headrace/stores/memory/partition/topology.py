@@ -10,17 +10,22 @@ from headrace.topology import Topology
 class TopologyRules(Contents):
     """Steps on the partition as a whole."""
 
-    def agree(self, epoch: int, partitions: int, limits: PartitionLimits, *, settled: bool) -> None:
-        """Follow a topology that is newer than what it knows (``settled``: or as new)."""
-        if self.state not in ("active", "draining") or self.epoch > epoch or (self.epoch == epoch and not settled):
-            return
+    def agree(self, topology: Topology, partitions: int, limits: PartitionLimits, *, settled: bool) -> int:
+        """Follow a topology that is newer than what it knows (``settled``: or the same); its epoch if it is ahead."""
+        if self.state not in ("active", "draining"):
+            return 0
+        if topology.is_behind(self.epoch, self.of):
+            return self.epoch
+        if self.epoch == topology.epoch and not settled:
+            return 0
         if self.state == "active":
             self.partitions = partitions
-        self.epoch = epoch
+        self.epoch, self.of = topology.epoch, topology.stamp
         self._limiter.limits = limits
         # Jobs that the former settings held back are not hinted by anybody else.
         if not limits.hold and self.ready:
             self._news.became_ready()
+        return 0
 
     def mark(self, successor: Topology, now: int) -> None:
         """Stop taking jobs, if it takes any."""
