@@ -54,3 +54,13 @@ def test_the_rule_is_printed_for_the_prefix(capsys: pytest.CaptureFixture[str]) 
     assert "~{orders}:* ~{orders:* &{orders:* " in printed("--prefix", "orders")
     assert r" ~{a\*b\[1\]:* " in printed("--prefix", "a*b[1]")
     assert json.loads(printed("-o", "json")) == {"user": "worker", "rules": rule("headrace")}
+
+
+@pytest.mark.parametrize("user", ["", "two words", "line\nbreak"])
+def test_a_user_that_is_not_one_word_is_refused(user: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        app(["acl", user])
+    assert (left.value.code, capsys.readouterr()) == (
+        1,
+        ("", f"Error: USER: {user!r} is no name of a user; give one word\n"),
+    )

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli.output import Format, OutputOption, PrefixOption, chosen, read_settings, show
+from headrace.cli.output import Format, OutputOption, PrefixOption, chosen, fail, read_settings, show
 from headrace.redis.permissions import rule
 
 
@@ -19,6 +19,8 @@ def acl(
 
     For redis-cli, with a password in place of PASSWORD. Commands inside of scripts count too; no server is asked.
     """
+    if not user or any(letter.isspace() for letter in user):  # Redis would take what follows for a rule
+        fail(f"USER: {user!r} is no name of a user; give one word")
     rules = rule(read_settings(chosen(None, None, prefix)).prefix)
     if output is Format.TABLE:
         print("ACL SETUSER", user, "on", ">PASSWORD", *rules)
