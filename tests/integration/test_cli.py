@@ -164,7 +164,7 @@ async def test_workers_are_listed_and_told_to_claim_nothing(run: Run, store: Sto
     assert 0 < shown["w-1"]["stop_ms"] <= 60_000
     assert (shown["w-2"]["stop_ms"], shown["w-2"]["pid"], shown["w-1"]["in_flight"]) == (None, 18, 3)
     code, _, err = await asyncio.to_thread(run, "worker", "stop-claiming", "emails", "w-9")
-    assert (code, err) == (1, "Error: NAME: 'w-9' is no worker of queue emails; see `headrace worker list`\n")
+    assert (code, err) == (1, "Error: NAME: 'w-9' is no worker of queue emails; see `headrace worker list emails`\n")
     code, out, _ = await asyncio.to_thread(run, "worker", "stop-claiming", "emails", "w-1", "--seconds", "0")
     assert (code, out) == (0, "1 worker(s) of queue emails claim again\n")
     assert (await store.tick("emails", "w-1")).stop_ms is None
@@ -197,4 +197,4 @@ async def test_a_worker_is_described_with_the_jobs_that_it_holds(run: Run, store
     _, out, _ = await asyncio.to_thread(run, "worker", "describe", "emails", "w-1", "-o", "json")
     assert json.loads(out)["state"] == "gone"
     code, _, err = await asyncio.to_thread(run, "worker", "describe", "emails", "w-9")
-    assert (code, err) == (1, "Error: NAME: 'w-9' is no worker of queue emails; see `headrace worker list`\n")
+    assert (code, err) == (1, "Error: NAME: 'w-9' is no worker of queue emails; see `headrace worker list emails`\n")

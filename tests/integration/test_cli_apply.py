@@ -34,9 +34,9 @@ def test_queues_are_what_a_file_says_and_the_same_again_is_unchanged(run: Run, t
     file.write_text(FILE)
     given = ("queue", "apply", "-f", str(file))
     code, out, err = run(*given, "--dry-run")
-    assert (code, [line.split()[:2] for line in out.splitlines()[1:]]) == (
+    assert (code, [line.split()[:4] for line in out.splitlines()[1:]]) == (
         0,
-        [["emails", "created"], ["reports", "created"]],
+        [["emails", "created", "(dry", "run)"], ["reports", "created", "(dry", "run)"]],
     )
     assert err == "queue emails: workers say nothing without an operator, and are left aside\n"
     assert run("queue", "list", "-o", "json")[1] == "[]\n"

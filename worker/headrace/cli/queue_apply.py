@@ -58,7 +58,11 @@ def apply(
 
     found = with_store(chosen(redis_url, redis_url_file, prefix), act)
     data = [{"name": each.queue, "changed": each.changed, "dry_run": dry_run, **_data(each)} for each in found]
-    rows = [(each.queue, _verb(each), ", ".join(f"{name}={new}" for name, _, new in each.settings)) for each in found]
+    marked = " (dry run)" if dry_run else ""
+    rows = [
+        (each.queue, _verb(each) + marked, ", ".join(f"{name}={new}" for name, _, new in each.settings))
+        for each in found
+    ]
     show(output, data, ("NAME", "RESULT", "SETTINGS"), rows)
     if error_unchanged and not any(each.changed for each in found):
         raise typer.Exit(Exit.UNCHANGED)

@@ -76,7 +76,7 @@ def describe_worker(
             raise UnknownQueue(queue)
         entries = await store.about_workers(queue, [name])
         if not entries:
-            raise InvalidInput("NAME", f"{name!r} is no worker of queue {queue}", "see `headrace worker list`")
+            raise InvalidInput("NAME", f"{name!r} is no worker of queue {queue}", f"see `headrace worker list {queue}`")
         leadership = await read_leadership(store, queue)
         leads = leadership is not None and leadership.leads and leadership.worker == name
         held = []
@@ -132,7 +132,9 @@ def stop_claiming(
     async def act(store: Store) -> list[str]:
         known = {entry.worker for entry in await store.workers(queue)}
         if unknown := [name for name in workers if name not in known]:
-            raise InvalidInput("NAME", f"{unknown[0]!r} is no worker of queue {queue}", "see `headrace worker list`")
+            raise InvalidInput(
+                "NAME", f"{unknown[0]!r} is no worker of queue {queue}", f"see `headrace worker list {queue}`"
+            )
         await store.stop_claiming(queue, workers, round(max(0.0, seconds) * 1000))
         return workers
 
