@@ -1,4 +1,4 @@
-"""Whoever finds that a partition goes by settings that the topology has forgotten: `headrace.lifecycle.surpass`.
+"""Whoever finds that a partition goes by settings that the topology has forgotten: `headrace.agreement.surpass_epoch`.
 
 The leader, which tells every partition what is stored, and remembers nothing; and a worker, which looks at one and
 remembers the topology that it read before.

@@ -3,7 +3,7 @@
 -- KEYS  1 topology string, 2 grave string: what a deleted queue of the name has left
 -- ARGV  1 the topology, or grave, that was read ('': there was neither), 2 the topology (JSON)
 -- Returns 1, also if that is stored already; or 0 and nothing changed
--- Cost  O(size of the topology). Called through headrace.lifecycle and headrace.deletion only.
+-- Cost  O(size of the topology). Called through headrace.agreement and headrace.deletion, and by the operator.
 local stored = redis.call('GET', KEYS[1]) or redis.call('GET', KEYS[2]) or ''
 if stored == ARGV[2] then return 1 end
 if stored ~= ARGV[1] then return 0 end
