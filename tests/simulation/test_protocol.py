@@ -10,7 +10,7 @@ import pytest
 from tests.simulation.checking import check
 from tests.simulation.mutants import CAUGHT, CAUGHT_TOGETHER, NOT_CAUGHT
 from tests.simulation.rules import PROTOCOL, Rules
-from tests.simulation.scenarios import LARGE, SMALL
+from tests.simulation.scenarios import LARGE, SMALL, UNGUARDED
 from tests.simulation.world import Model, describe
 
 VERIFIED = {
@@ -177,6 +177,12 @@ def test_O20_model_no_job_waits_unheard_in_a_queue_without_workers() -> None:
 @pytest.mark.parametrize("name", [name for name in SMALL if name not in VERIFIED])
 def test_the_protocol_holds(name: str) -> None:
     _holds(name)
+
+
+@pytest.mark.parametrize("name", UNGUARDED)
+def test_what_is_said_not_to_be_guarded_breaks(name: str) -> None:
+    """Once it is guarded, it belongs to the others, and the docs are to say so."""
+    assert (check(UNGUARDED[name]).violation or "").startswith("V13 ")
 
 
 LONG = {"dead_letters_need_active"}
