@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.errors import StoreUnavailable
+from headrace.errors import StoreRefused
 from headrace.redis.client import RedisClient
 from tests.cluster.certificates import Authority
 
@@ -17,9 +17,10 @@ Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 async def told(url: str, *, timeout: float = 5.0) -> str:
+    """Return the error of a call that found no connection: it is certain that it was not sent."""
     client = RedisClient(url, call_timeout=timeout, connect_timeout=timeout)
     try:
-        with pytest.raises(StoreUnavailable, match="does not answer: ") as caught:
+        with pytest.raises(StoreRefused, match="does not answer: ") as caught:
             await client.check()
     finally:
         await client.close()

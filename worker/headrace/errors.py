@@ -320,7 +320,7 @@ class StoreUnavailable(HeadraceError):
 
 
 class StoreRefused(StoreUnavailable):
-    """The store answered that it cannot serve now, for example as a replica: nothing of the call was applied."""
+    """Nothing of the call was applied: there was no connection, or the answer was that the store cannot serve now."""
 
     half_way = False
     """Whether a step had begun when it was refused, so that a part of it may have been applied."""

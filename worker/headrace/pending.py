@@ -62,22 +62,27 @@ class Patience:
             await asyncio.sleep(self._pause * random.uniform(0.5, 1.0))
             if self._clock() <= self.deadline:  # else this process slept, and the store may have forgotten the nonce
                 return
-        unknown = sum(1 for job in jobs if job.nonces)
+        unknown = [job for job in jobs if job.nonces]
         if not unknown:
             raise error
         raise OutcomeUnknown(
-            f"queue {ref.queue!r}, partition {ref.label}: no answer in time, so {unknown} job(s) may or may not be "
+            f"queue {ref.queue!r}, partition {ref.label}: no answer in time, so {named(unknown)} may or may not be "
             f"enqueued ({error}); {AGAIN}"
         ) from error
+
+
+def named(jobs: Sequence[Pending]) -> str:
+    """Return which jobs these are, for a message: a generated id is known to nobody yet."""
+    return f"job {jobs[0].id!r}" + (f" and {len(jobs) - 1} more" if len(jobs) > 1 else "")
 
 
 def fail(jobs: Sequence[Pending], error: HeadraceError) -> None:
     """Give ``error`` to the jobs without a result; OutcomeUnknown to those that a lost step may have enqueued."""
     left = [job for job in jobs if job.open]
-    unknown = sum(1 for job in left if job.nonces)
+    unknown = [job for job in left if job.nonces]
     told = error
     if unknown and not isinstance(error, OutcomeUnknown):
-        told = OutcomeUnknown(f"{unknown} job(s) may or may not be enqueued: {TOO_LATE} ({error}); {AGAIN}")
+        told = OutcomeUnknown(f"{named(unknown)} may or may not be enqueued: {TOO_LATE} ({error}); {AGAIN}")
         told.__cause__ = error
     for job in left:
         job.error = told if job.nonces else error

@@ -36,7 +36,7 @@ from headrace.errors import (
 from headrace.ids import partition_of
 from headrace.job import Enqueued
 from headrace.lifecycle import reassert
-from headrace.pending import AGAIN, TOO_LATE, Patience, Pending, fail
+from headrace.pending import AGAIN, TOO_LATE, Patience, Pending, fail, named
 from headrace.stores.base import (
     MAX_BATCH,
     MAX_ENQUEUE,
@@ -99,8 +99,9 @@ class Placement:
                 # version that had applied it may be gone. That happens to a process that slept.
                 now = self._clock()
                 late = [job for job in left if job.result is None and job.nonces and now > job.deadline]
-                problem = f"queue {queue!r}: {len(late)} job(s) may or may not be enqueued: {TOO_LATE}; {AGAIN}"
-                fail(late, OutcomeUnknown(problem))
+                if late:
+                    problem = f"queue {queue!r}: {named(late)} may or may not be enqueued: {TOO_LATE}; {AGAIN}"
+                    fail(late, OutcomeUnknown(problem))
                 left = [job for job in left if job.open]
                 if advanced:  # else the version that was sent to is not among the older ones, and was not asked
                     for job in left:

@@ -22,7 +22,7 @@ from headrace.redis.info import memory as memory_use
 from headrace.redis.info import parse as info_fields
 from headrace.redis.packing import packed
 from headrace.redis.pipeline import FAILURES, Argument, Command, Confirmed, Pipeline, Replicas
-from headrace.redis.refusals import OLDEST, OLDEST_SERVER, translated
+from headrace.redis.refusals import OLDEST, OLDEST_SERVER, NotConnected, translated
 from headrace.redis.scripts import Script
 from headrace.redis.urls import connect
 from headrace.server_facts import MemoryUse, ServerFacts
@@ -246,7 +246,10 @@ class RedisClient:
     async def round_trip(self, commands: Sequence[Command], *, wait_ms: int = 0) -> list[Any]:
         """See `headrace.redis.pipeline.Line`."""
         pool = self._redis.connection_pool
-        connection = await pool.get_connection()  # type: ignore[no-untyped-call]
+        try:
+            connection = await pool.get_connection()  # type: ignore[no-untyped-call]
+        except FAILURES as error:
+            raise NotConnected(error) from error
         complete = False
         try:
             await connection.send_packed_command(packed(connection, commands))

@@ -15,6 +15,7 @@ from redis.exceptions import (
     NoPermissionError,
     OutOfMemoryError,
     ReadOnlyError,
+    RedisError,
     ResponseError,
     TryAgainError,
 )
@@ -110,6 +111,14 @@ _PLACE = re.compile(r"^(?:\w+ )?Error running script.*?user_script:\d+: |^(?:ERR
 _BEHIND = re.compile(r" script: [0-9a-f]{40}.*$")
 
 
+class NotConnected(RedisError):
+    """There was no connection, and none could be made: nothing of the call was sent. ``why``: the library's error."""
+
+    def __init__(self, why: Exception) -> None:
+        super().__init__(str(why))
+        self.why = why
+
+
 class Redirected(HeadraceError):
     """A cluster node did not run a command: its slot is elsewhere, or on its way. Nothing was applied."""
 
@@ -125,6 +134,9 @@ def translated(error: Exception, server: str, *, tls: bool, spoke_before: bool) 
     """
     where = f"redis {server}"
     match error:
+        case NotConnected():
+            cause = translated(error.why, server, tls=tls, spoke_before=spoke_before)
+            return StoreRefused(str(cause)) if type(cause) is StoreUnavailable else cause
         case MovedError() | AskError() | TryAgainError():
             return Redirected(where, error)
         case AuthenticationError():
