@@ -163,6 +163,9 @@ async def test_workers_are_listed_and_told_to_claim_nothing(run: Run, store: Sto
     shown = {each["name"]: each for each in json.loads(out)}
     assert 0 < shown["w-1"]["stop_ms"] <= 60_000
     assert (shown["w-2"]["stop_ms"], shown["w-2"]["pid"], shown["w-1"]["in_flight"]) == (None, 18, 3)
+    code, out, err = await asyncio.to_thread(run, "worker", "list", "email")
+    assert (code, out) == (1, "")
+    assert "queue 'email' does not exist" in err
     code, _, err = await asyncio.to_thread(run, "worker", "stop-claiming", "emails", "w-9")
     assert (code, err) == (1, "Error: NAME: 'w-9' is no worker of queue emails; see `headrace worker list emails`\n")
     code, out, _ = await asyncio.to_thread(run, "worker", "stop-claiming", "emails", "w-1", "--seconds", "0")

@@ -13,6 +13,7 @@ import pytest
 from headrace import App, Context, JobSpec, Producer, Store, Worker, WorkerSettings
 from headrace.lifecycle import configure, promote
 from headrace.settings import QueueSettings, Retention
+from headrace.statistics import summarise
 from headrace.stores.base import Failure, Settled, Success, Unknown
 from headrace.topology import PartitionRef
 from tests.integration.conftest import Run as Command
@@ -120,7 +121,12 @@ async def test_J21_a_pause_by_hand_starts_no_job_and_can_be_taken_back(store: St
     assert await store.ack(HERE, [Settled(leased[0].key, b"w:5")]) == []  # what ran has ended
     assert (await run("queue", "pause", "emails", "--error-unchanged"))[0] == 3
     assert (await told(run, "queue", "list"))[0]["state"] == "paused"
+    assert (await told(run, "status", "emails"))["state"] == "paused"
+    for options in ([], ["--verbose"]):  # what the leader has summed up, or what the partitions say
+        assert await summarise(store, "emails") is not None
+        assert "active, paused" in (await run("status", "emails", *options))[1].splitlines()[1]
     assert (await told(run, "queue", "resume", "emails"))["changed"]
+    assert "paused" not in (await run("status", "emails"))[1]
     assert (await run("queue", "resume", "emails", "--error-unchanged"))[0] == 3
     assert len((await store.claim(HERE, "w", 101, 10, 600_000)).jobs) == 2
     topology = await store.read_topology("emails")

@@ -13,6 +13,9 @@ from headrace.settings import QueueSettings
 from headrace.stores.base import Store
 from headrace.topology import Topology
 
+STATES = {"none": "running", "hold": "paused", "hold_and_drain": "draining"}
+"""What a queue with that setting ``stop`` does, for people; draining: it takes no jobs, and runs the rest."""
+
 
 async def pause_queue(store: Store, queue: str, *, owned: bool = False) -> Topology:
     """Let workers start no more jobs; in force in every partition when it returns. The same again changes nothing.

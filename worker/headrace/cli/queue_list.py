@@ -22,13 +22,12 @@ from headrace.cli.status import is_fresh
 from headrace.cli.topology import QueueArgument
 from headrace.cli.watching import WatchOption, watched
 from headrace.errors import UnknownQueue
-from headrace.pausing import owner_name
+from headrace.pausing import STATES, owner_name
 from headrace.statistics import summarise
 from headrace.stores import Store
 from headrace.stores.base import Statistics, WorkerEntry
 from headrace.topology import Topology
 
-_STATES = {"none": "running", "hold": "paused", "hold_and_drain": "draining"}
 _SIZES = ("ready", "scheduled", "retry", "leased", "parked", "dead")
 _COLUMNS = ("NAME", "STATE", "VERSION", "PARTITIONS", *(name.upper() for name in _SIZES), "OLDEST", "WORKERS", "OWNER")
 
@@ -43,7 +42,7 @@ class Overview(NamedTuple):
     @property
     def state(self) -> str:
         """What it does: running, paused, draining (takes no jobs, runs the rest) or being deleted."""
-        return "deleting" if self.topology.deleting else _STATES[self.topology.settings.stop]
+        return "deleting" if self.topology.deleting else STATES[self.topology.settings.stop]
 
     @property
     def depth(self) -> dict[str, int]:

@@ -21,6 +21,7 @@ from headrace.cli.output import (
 from headrace.cli.topology import QueueArgument
 from headrace.cli.watching import WatchOption, watched
 from headrace.errors import UnknownQueue
+from headrace.pausing import STATES
 from headrace.stores import Store
 from headrace.stores.base import Counts, Statistics
 from headrace.topology import PartitionRef, Topology
@@ -43,6 +44,7 @@ def status(
 
     PARKED: no worker knew their type, see `headrace type list`. OLDEST: since its oldest ready job was due. Without
     --verbose, what the leader of the workers has summed up within the last 3 s is shown; else every partition is read.
+    STATE also says if the queue is paused, or takes no jobs while it runs the rest (draining).
     """
 
     def look() -> None:
@@ -60,14 +62,14 @@ def status(
 
         topology, statistics, counts = with_store(chosen(redis_url, redis_url_file, prefix), act)
         if not counts and statistics is not None:
-            _show_statistics(queue, statistics)
+            _show_statistics(topology, statistics)
             return
         versions = []
         rows: list[Sequence[object]] = []
         for number, version in sorted(topology.versions.items()):
             parts = {ref: counts[ref] for ref in topology.refs(number)}
             total = _total(list(parts.values()))
-            rows.append((f"{queue}:{number}", version.state, version.partitions, *_row(total)))
+            rows.append((f"{queue}:{number}", _told(version.state, topology), version.partitions, *_row(total)))
             partitions = [
                 {"partition": ref.partition, "state": each.state, **_total([each])} for ref, each in parts.items()
             ]
@@ -77,7 +79,8 @@ def status(
                 ]
             versions.append({"version": number, "state": version.state, **total, "partitions": partitions})
         counters = dict(statistics.counters) if statistics is not None else {}
-        data = {"queue": queue, "epoch": topology.epoch, "versions": versions, "counters": counters}
+        state = STATES[topology.settings.stop]
+        data = {"queue": queue, "state": state, "epoch": topology.epoch, "versions": versions, "counters": counters}
         show(output, data, _COLUMNS, rows)
 
     watched(look, watch)
@@ -88,12 +91,18 @@ def is_fresh(statistics: Statistics, topology: Topology) -> bool:
     return statistics.age_ms <= FRESH_MS and statistics.epoch == topology.epoch
 
 
-def _show_statistics(queue: str, statistics: Statistics) -> None:
+def _told(state: str, topology: Topology) -> str:
+    """Return the state of a version, and what the queue does if it does not run."""
+    stop = topology.settings.stop
+    return state if stop == "none" else f"{state}, {STATES[stop]}"
+
+
+def _show_statistics(topology: Topology, statistics: Statistics) -> None:
     rows = []
     for number, depth in sorted(statistics.versions.items()):
         oldest = None if depth.oldest_ready_at is None else max(0, statistics.now - depth.oldest_ready_at)
         sizes = (getattr(depth, name) for name in _SIZES)
-        rows.append((f"{queue}:{number}", depth.state, depth.partitions, *sizes, age(oldest)))
+        rows.append((f"{topology.queue}:{number}", _told(depth.state, topology), depth.partitions, *sizes, age(oldest)))
     show(Format.TABLE, None, _COLUMNS, rows)
 
 

@@ -49,7 +49,10 @@ def list_workers(
 
     def look() -> None:
         async def act(store: Store) -> list[WorkerEntry]:
-            return await store.workers(queue)
+            found = await store.workers(queue)
+            if not found and await store.read_topology(queue) is None:  # workers may wait for a queue that comes later
+                raise UnknownQueue(queue)
+            return found
 
         found = sorted(with_store(chosen(redis_url, redis_url_file, prefix), act))
         show(output, [_data(each) for each in found], _COLUMNS, [_row(each) for each in found])
