@@ -17,7 +17,7 @@ RETIRE_SECONDS = 30.0
 LEAVE_SECONDS = 10.0
 """A worker is stopped only if it takes no jobs for so long by its own word: until its Pod has been told to end."""
 SILENT_SECONDS = 70.0
-"""One that is not in the registry, which forgets after a minute, for so long takes no jobs."""
+"""One that has never been in the registry, which forgets after a minute, and is not for so long, takes no jobs."""
 Body = Mapping[str, Any]
 
 
@@ -26,7 +26,7 @@ class WorkerPod:
     """A Pod of the workers. ``created``, ``ready_since``: seconds since the epoch; None: it is not ready.
 
     ``cost``: what its annotation says that its deletion costs. ``runs_since``: when the last of its containers began
-    to run, None if one was restarted, or that is not told.
+    to run, None if one was restarted, or that is not told. ``changed``: when a container of it began or ended last.
     """
 
     name: str
@@ -35,6 +35,7 @@ class WorkerPod:
     ready_since: float | None
     cost: int = 0
     runs_since: float | None = None
+    changed: float = 0.0
 
     @property
     def start_seconds(self) -> float | None:
@@ -60,13 +61,15 @@ def _pod(body: Body) -> WorkerPod:
         cost = int(metadata.get("annotations", {}).get(DELETION_COST, 0))
     except ValueError:
         cost = 0
+    containers = body.get("status", {}).get("containerStatuses", [])
     return WorkerPod(
         metadata["name"],
         metadata["uid"],
         _seconds(metadata["creationTimestamp"]),
         None if ready is None else _seconds(ready["lastTransitionTime"]),
         cost,
-        _runs_since(body.get("status", {}).get("containerStatuses", [])),
+        _runs_since(containers),
+        _changed(containers),
     )
 
 
@@ -75,6 +78,13 @@ def _runs_since(containers: Iterable[Body]) -> float | None:
     if not running or None in running or any(each.get("restartCount") for each in containers):
         return None
     return max(_seconds(at) for at in running)
+
+
+def _changed(containers: Iterable[Body]) -> float:
+    states = [each.get(when, {}) for each in containers for when in ("state", "lastState")]
+    began = [state.get("running", {}).get("startedAt") for state in states]
+    ended = [state.get("terminated", {}).get("finishedAt") for state in states]
+    return max((_seconds(at) for at in (*began, *ended) if at), default=0.0)
 
 
 def new_starts(pods: Iterable[WorkerPod], known: Collection[str], *, measured: bool = False) -> dict[str, float]:
@@ -106,24 +116,47 @@ def started_before(pods: Iterable[WorkerPod], now: float, *, measured: bool) -> 
     }
 
 
+def heard_of(heard: Mapping[str, float], entries: Iterable[WorkerEntry], now: float) -> dict[str, float]:
+    """Return when each Pod was heard of last: as was known before (``heard``), or by what is said ``now``."""
+    known = dict(heard)
+    for entry in entries:
+        if entry.beat.pod and not entry.gone:
+            known[entry.beat.pod] = max(known.get(entry.beat.pod, 0.0), now - entry.heard_ms / 1000)
+    return known
+
+
+def silent_pods(pods: Iterable[WorkerPod], heard: Mapping[str, float]) -> set[str]:
+    """Return the Pods of which was ``heard``, and none of whose containers began or ended since."""
+    return {pod.name for pod in pods if pod.name in heard and pod.changed <= heard[pod.name]}
+
+
 def workers_of(
-    pods: Iterable[WorkerPod], entries: Iterable[WorkerEntry], retired: Mapping[str, float], now: float
+    pods: Iterable[WorkerPod],
+    entries: Iterable[WorkerEntry],
+    retired: Mapping[str, float],
+    now: float,
+    silent: Collection[str] = (),
 ) -> list[Worker]:
     """Put Pods and what their worker processes say together.
 
-    ``retired``: names of Pods that were told to take no more, with the time ``now`` of then.
+    ``retired``: names of Pods that were told to take no more, with the time ``now`` of then. ``silent``: of those whose
+    workers, if they say nothing now, have fallen silent.
     """
     by_pod: dict[str, list[WorkerEntry]] = {}
     for entry in entries:
         if entry.beat.pod and not entry.gone:
             by_pod.setdefault(entry.beat.pod, []).append(entry)
-    return [_worker(pod, by_pod.get(pod.name, []), retired.get(pod.name), now) for pod in pods]
+    return [
+        _worker(pod, by_pod.get(pod.name, []), retired.get(pod.name), now, silent=pod.name in silent) for pod in pods
+    ]
 
 
-def _worker(pod: WorkerPod, entries: list[WorkerEntry], told: float | None, now: float) -> Worker:
+def _worker(pod: WorkerPod, entries: list[WorkerEntry], told: float | None, now: float, *, silent: bool) -> Worker:
     in_flight = sum(entry.beat.in_flight for entry in entries)
-    quiet = told is not None and in_flight == 0 and _stands_by(entries, now - told)
-    started = pod.ready_since is not None or bool(entries)
+    # A handler that blocks its process keeps it out of the registry, while its leases are renewed beside it.
+    unheard = silent and not entries
+    quiet = told is not None and in_flight == 0 and not unheard and _stands_by(entries, now - told)
+    started = pod.ready_since is not None or unheard or bool(entries)
     return Worker(pod.name, started, in_flight, told is not None, quiet, pod.created)
 
 
@@ -131,7 +164,7 @@ def _stands_by(entries: list[WorkerEntry], told_seconds: float) -> bool:
     """Whether these said that they hold no job when they were taking none, as they were told ``told_seconds`` ago.
 
     However late their beats come: silence is no answer, for a process that is frozen may hold jobs, nor is obedience to
-    an order that has been taken back since. One that nobody knows of has no jobs to hold.
+    an order that has been taken back since. One that nobody has ever known of has no jobs to hold.
     """
     if not entries:
         return told_seconds > SILENT_SECONDS

@@ -63,7 +63,7 @@ class Replicas:
         """Set replicas that somebody has decided: at once, but so that Pods go first that run least."""
         if replicas < deployment.replicas:
             pods = await self.pods(namespace, deployment)
-            entries = [] if store is None else await known_workers(store, queue)
+            entries = [] if store is None else await known_workers(store, queue) or []
             await self.prefer(namespace, pods, deletion_costs(workers_of(pods, entries, {}, 0.0), ()))
         await self.write(namespace, deployment, replicas)
 
@@ -73,13 +73,13 @@ class Replicas:
         return None if body is None else ScaledDeployment.of(body)
 
 
-async def known_workers(store: Store, queue: str) -> list[WorkerEntry]:
-    """Return what the workers of a queue say of themselves; nothing if that cannot be read."""
+async def known_workers(store: Store, queue: str) -> list[WorkerEntry] | None:
+    """Return what the workers of a queue say of themselves; None if that cannot be read: that is not nobody."""
     try:
         return await store.workers(queue)
     except HeadraceError as error:
         log.debug("%s: the workers were not listed: %s", queue, error)
-        return []
+        return None
 
 
 def deletion_costs(workers: Iterable[Worker], stopping: Collection[str]) -> dict[str, int]:

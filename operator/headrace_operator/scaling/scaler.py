@@ -17,7 +17,15 @@ from headrace_operator.reasons import Reason, normal
 from headrace_operator.scaling.estimates import COLD_STARTS, cold_start
 from headrace_operator.scaling.inputs import Inputs, Load, Pods
 from headrace_operator.scaling.load import measured, next_due_ms
-from headrace_operator.scaling.pods import RETIRE_SECONDS, new_starts, processes_of, started_before, workers_of
+from headrace_operator.scaling.pods import (
+    RETIRE_SECONDS,
+    heard_of,
+    new_starts,
+    processes_of,
+    silent_pods,
+    started_before,
+    workers_of,
+)
 from headrace_operator.scaling.policy import Decision, decide
 from headrace_operator.scaling.reading import statistics
 from headrace_operator.scaling.record import Record
@@ -36,6 +44,8 @@ FRESH_MS = 1_500
 """Statistics that are younger are taken as they are; older ones are measured anew, by whoever needs them first."""
 FOREIGN_SECONDS = 4.0
 """Between two readings of a Deployment that is only scaled."""
+LISTED_SECONDS = 30.0
+"""Between two readings of the registry, which forgets after a minute, so that whoever was ever in it is known."""
 REDIS_SECONDS = 5.0
 KEEP_SECONDS = 10.0
 """Between two writes of what is remembered, unless something was decided."""
@@ -52,7 +62,9 @@ class ScalingMemory:
 
     ``record`` None: not read from Redis yet; ``kept_at``: when it was last written there;
     ``read_at``: when a Deployment that nobody watches was read. ``retired``: Pods of ``template`` that were
-    told to take no more, with the time of then. ``starts``: uids of Pods whose start was measured or is not to be,
+    told to take no more, with the time of then. ``heard``: Pods that have ever been in the registry of workers, and
+    when they were heard of last, since the epoch; ``listed_at``: when it was read.
+    ``starts``: uids of Pods whose start was measured or is not to be,
     ``ready``: how many were ready then. ``decision``: the last one; ``stepped_down``: why workers were last
     given up. ``scaled_at``, ``wrote_at``: when replicas were last written,
     ``wrote``: how many. ``overwritten``: when somebody else wrote over them; ``writer``: who does that again and again.
@@ -65,6 +77,8 @@ class ScalingMemory:
     read_at: float = float("-inf")
     failures: int = 0
     retired: dict[str, float] = field(default_factory=dict)
+    heard: dict[str, float] = field(default_factory=dict)
+    listed_at: float = float("-inf")
     template: str = ""
     starts: set[str] | None = None
     ready: int = 0
@@ -139,8 +153,9 @@ class Scaler:
 
     async def _decide_and_act(self, target: Target, memory: ScalingMemory, stats: Statistics | None) -> Looked:
         entries: Sequence[WorkerEntry] = ()
-        if stats is not None and target.store is not None and (target.foreign or memory.retired):
-            entries = await known_workers(target.store, target.queue.queue_name)
+        due = target.replicas > 0 and self._clock() - memory.listed_at >= LISTED_SECONDS
+        if stats is not None and target.store is not None and (target.foreign or memory.retired or due):
+            entries = await self._listed(target.store, target, memory) or ()
         if memory.template != target.deployment.template:
             await self._forget_leaving(target, memory, entries)
         load = None
@@ -184,6 +199,14 @@ class Scaler:
             await self._keep(target.store, target.queue.queue_name, memory, decided=after is not target)
         return Looked(after, self._again(after, memory, stats))
 
+    async def _listed(self, store: Store, target: Target, memory: ScalingMemory) -> list[WorkerEntry] | None:
+        """Return what the workers say, and remember who did; None if that cannot be read."""
+        entries = await known_workers(store, target.queue.queue_name)
+        if entries is not None:
+            memory.heard = heard_of(memory.heard, entries, self._now().timestamp())
+            memory.listed_at = self._clock()
+        return entries
+
     async def _forget_leaving(self, target: Target, memory: ScalingMemory, entries: Sequence[WorkerEntry]) -> None:
         """Let those that were to leave take jobs again: that was decided for Pods that are being replaced now.
 
@@ -212,6 +235,7 @@ class Scaler:
             memory.starts = memory.starts or set()
             return record
         pods = await self._replicas.pods(target.queue.namespace, target.deployment)
+        memory.heard = {pod.name: memory.heard[pod.name] for pod in pods if pod.name in memory.heard}
         known, measured = memory.starts, bool(record.cold_starts)
         if known is None:
             known = started_before(pods, self._now().timestamp(), measured=measured)
@@ -234,15 +258,27 @@ class Scaler:
             # Asleep means that nobody runs anything. The last one is not told to leave before: whoever enqueues
             # meanwhile is served by it, or wakes the queue.
             memory.retired.clear()
+            memory.heard.clear()
             return await self._write(target, memory, 0, decision)
         taking = max(1, taking)
         pods = await self._replicas.pods(namespace, target.deployment)
         store, queue = target.store, target.queue.queue_name
-        entries = [] if store is None else await known_workers(store, queue)
-        memory.retired = {pod.name: memory.retired[pod.name] for pod in pods if pod.name in memory.retired}
-        workers = workers_of(pods, entries, memory.retired, now)
-        left = leaving(workers, taking)
         by_decree = target.replicas > target.spec.scaling.max_replicas
+        listed = None if store is None else await self._listed(store, target, memory)
+        if listed is None and not by_decree:
+            # Whoever is not heard may hold jobs, and cannot be told anything.
+            return target if taking <= target.replicas else await self._write(target, memory, taking, decision)
+        entries = listed or []
+        # An order that is there no more, as after a failover, is given anew: what was said of it may be over.
+        free = {entry.beat.pod for entry in entries if entry.stop_ms is None and not entry.gone}
+        memory.retired = {
+            pod.name: now if pod.name in free else memory.retired[pod.name]
+            for pod in pods
+            if pod.name in memory.retired
+        }
+        memory.heard = {pod.name: memory.heard[pod.name] for pod in pods if pod.name in memory.heard}
+        workers = workers_of(pods, entries, memory.retired, now, silent_pods(pods, memory.heard))
+        left = leaving(workers, taking)
         stopping = left.retired if by_decree else left.stopped
         if store is not None and not by_decree:
             if not await _tell(store, queue, entries, left.retired, memory.retired):

@@ -251,7 +251,7 @@ async def test_a_worker_that_is_silent_is_not_taken_for_idle(scene: Scene) -> No
     held = await scene.claim("pod-02", 1)
     scene.workers.running.clear()  # they have not said so yet, and say nothing any more
     scene.workers.beats = False
-    assert set(await scene.pass_time(100)) == {2}
+    assert set(await scene.pass_time(200)) == {2}
     scene.workers.beats, scene.workers.running = True, {"pod-02": 1}
     assert (await scene.pass_time(20))[-1] == 1
     assert scene.workers.pods == ["pod-02"]

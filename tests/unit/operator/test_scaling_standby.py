@@ -80,3 +80,23 @@ async def test_QG6_another_process_in_the_pod_has_to_say_so_itself(scene: Scene)
         scene.workers.now += 2
         await scene.store.tick(QUEUE, f"{leaves}-again", Beat(pod=leaves, slots=4))
         assert await scene.look() == 2
+
+
+async def test_QG6_an_order_that_a_failover_has_forgotten_counts_only_when_a_newer_one_is_repeated(
+    scene: Scene,
+) -> None:
+    """The worker says until when it stands by, as it last learnt, and learns that it may go on."""
+    leaves, stays = await given_up(scene)
+    await scene.workers.beat(leaves)
+    scene.workers.now += 1
+    await scene.store.stop_claiming(QUEUE, [leaves], 0)
+    await scene.workers.beat(leaves)
+    await scene.enqueue("a")
+    held = await scene.claim(leaves, 1)
+    scene.workers.now += 1
+    assert await scene.look() == 2
+    assert set(await scene.pass_time(6)) == {2}
+    await scene.finish(leaves, held)
+    scene.workers.beats = True
+    assert (await scene.pass_time(20))[-1] == 1
+    assert scene.workers.pods == [stays]

@@ -38,7 +38,7 @@ class WorkersInMemory:
 
     ``running``: jobs by Pod, as its worker says with its next beat. ``failing``: Pods that have started and are not
     ready; those that were become ready again at ``recovered``. ``generation``: of the Pods' template; while older Pods
-    are there, one more than asked for may be.
+    are there, one more than asked for may be. ``ended``: Pods whose container has ended, and when.
     """
 
     store: MemoryStore
@@ -53,6 +53,7 @@ class WorkersInMemory:
     generation: int = 1
     _made: int = 0
     tills: dict[str, int] = field(default_factory=dict)
+    ended: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         metadata = {"name": NAME, "namespace": NAMESPACE, "uid": "d1", "resourceVersion": "1", "generation": 1}
@@ -106,6 +107,10 @@ class WorkersInMemory:
                 pod["status"] = {"phase": "Running", "conditions": [condition]}
                 if self.beats:
                     await self.beat(name)
+            if name in self.ended:
+                ended = {"terminated": {"finishedAt": (BEGIN + timedelta(seconds=self.ended[name])).isoformat()}}
+                waiting = {"waiting": {"reason": "CrashLoopBackOff"}}
+                pod["status"]["containerStatuses"] = [{"state": waiting, "lastState": ended, "restartCount": 3}]
         old = [name for name, pod in pods.items() if pod["metadata"]["labels"]["generation"] != str(self.generation)]
         for name in old[: max(0, ready - self.replicas)]:
             await self._stop(pods, name)
