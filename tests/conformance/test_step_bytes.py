@@ -239,6 +239,35 @@ async def test_a_batch_that_was_refused_half_way_is_not_told_to_be_refused_whole
     assert await sizes(store) == {"retry": JOBS}
 
 
+@pytest.mark.parametrize("step", ["withdraw", "adopt_dead", "renew"])
+async def test_a_call_whose_second_step_is_refused_is_not_told_to_be_refused_whole(
+    store: Store, backend: str, step: str
+) -> None:
+    if backend == "memory":  # it does all in one step
+        return
+    worker = Worker(store)
+    leases = await with_histories(store, worker, size=0 if step == "renew" else 100_000)
+    letters = [DeadLetter(b"d%d@%d" % (n, n), n, b"x" * 400_000, b"") for n in range(1, 6)]
+
+    async def call() -> object:
+        if step == "withdraw":
+            return await store.withdraw(ref(), [b"j%d" % n for n in range(JOBS)], running=True)
+        if step == "adopt_dead":
+            return await store.adopt_dead(ref(), letters)
+        reports = [Report(n, 0.5, "half") for n in range(JOBS)]
+        return await store.renew(ref(), leases, LONG_MS, reports)
+
+    client = cast(Any, store)._client
+    for full, told in ((0, StoreFull), (1, StoreUnavailable)):
+        Counting(store, full=full)
+        with pytest.raises(StoreUnavailable) as raised:
+            await call()
+        assert type(raised.value) is told
+        assert ("a part of the batch was applied" in str(raised.value)) == bool(full)
+        cast(Any, store)._client = client
+    await call()
+
+
 async def test_large_dead_letters_are_copied_in_parts(store: Store) -> None:
     """As many as a page of small ones has, whoever made the list."""
     await created(store)

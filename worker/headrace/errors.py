@@ -320,7 +320,10 @@ class StoreUnavailable(HeadraceError):
 
 
 class StoreRefused(StoreUnavailable):
-    """Nothing of the call was applied: there was no connection, or the answer was that the store cannot serve now."""
+    """Nothing of this step was applied: there was no connection, or the answer was that the store cannot serve now.
+
+    Of a call that takes several steps, it is the first one that was refused: later ones raise StoreUnavailable.
+    """
 
     half_way = False
     """Whether a step had begun when it was refused, so that a part of it may have been applied."""

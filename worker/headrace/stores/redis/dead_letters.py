@@ -8,6 +8,7 @@ from headrace.stores.bounds import MAX_ASKED, MAX_SETTLE, MAX_STEP_BYTES, check_
 from headrace.stores.protocols.dead_letters import DeadLetter, FoundDead
 from headrace.stores.protocols.moving import Fence
 from headrace.stores.redis.access import RedisAccess, pack
+from headrace.stores.redis.parts import one_part
 from headrace.topology import PartitionRef
 
 
@@ -54,8 +55,9 @@ class RedisDeadLetters(RedisAccess):
             rest = letters[start:]
             part = rest[: number_within([len(each.record) + len(each.changes) for each in rest], 2 * MAX_STEP_BYTES)]
             packed = pack([field for letter in part for field in letter])
-            if not await self._fenced("dead_adopt", ref, fence, incarnation, packed):
-                return False
+            with one_part(begun=start > 0):
+                if not await self._fenced("dead_adopt", ref, fence, incarnation, packed):
+                    return False
             start += len(part) or 1
         return True
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple, TypeVar
 
 from headrace.errors import StoreRefused, StoreUnavailable
@@ -22,7 +23,8 @@ async def from_the_first(batch: Sequence[T], send: Callable[[Sequence[T]], Await
     refused: list[int] = []
     start = 0
     while start < len(batch):
-        part = await _sent(send, batch[start:], begun=start > 0)
+        with one_part(begun=start > 0):
+            part = await send(batch[start:])
         refused += [start + index for index in part.refused]
         start += part.done
     return refused
@@ -33,16 +35,22 @@ async def from_the_last(batch: Sequence[T], send: Callable[[Sequence[T]], Awaita
     refused: list[int] = []
     left = len(batch)
     while left:
-        part = await _sent(send, batch[:left], begun=left < len(batch))
+        with one_part(begun=left < len(batch)):
+            part = await send(batch[:left])
         refused = [*part.refused, *refused]
         left -= part.done
     return refused
 
 
-async def _sent(send: Callable[[Sequence[T]], Awaitable[Part]], batch: Sequence[T], *, begun: bool) -> Part:
+@contextmanager
+def one_part(*, begun: bool) -> Iterator[None]:
+    """Surround a call that is one of several for a batch; ``begun``: others have been applied before.
+
+    StoreRefused then becomes StoreUnavailable: that nothing was applied is true of this call, and not of the batch.
+    """
     try:
-        return await send(batch)
+        yield
     except StoreRefused as error:
-        if begun:  # "nothing of it was applied" would not be true of the batch
+        if begun:
             raise StoreUnavailable(f"{error}; a part of the batch was applied before") from error
         raise

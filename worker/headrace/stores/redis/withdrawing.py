@@ -16,6 +16,7 @@ from headrace.stores.protocols.withdrawing import (
 )
 from headrace.stores.redis.access import RedisAccess
 from headrace.stores.redis.inquiry import NUMBERS
+from headrace.stores.redis.parts import one_part
 from headrace.topology import PartitionRef
 
 
@@ -27,9 +28,11 @@ class RedisWithdrawing(RedisAccess):
         check_withdraw(ids)
         found: list[Withdrawn] = []
         while len(found) < len(ids):
-            places, parked, ready = await self._run("withdraw", ref, ref.label, int(running), *ids[len(found) :])
+            with one_part(begun=bool(found)):
+                places, parked, ready = await self._run("withdraw", ref, ref.label, int(running), *ids[len(found) :])
             if self._hints is not None and not parked and b"parked" in places:
-                await self._hints.unparked(ref)
+                with one_part(begun=True):
+                    await self._hints.unparked(ref)
             await self._hint(ref, ready=ready)
             found += [place.decode() for place in places]
         return found
@@ -45,5 +48,6 @@ class RedisWithdrawing(RedisAccess):
         asked = (*which, sought.created_before, of_any_type, kind, int(remove), sought.stored_id or b"")
         seen, matching, parked = await self._run("purge", ref, ref.label, *asked)
         if self._hints is not None and index == "park" and matching and not parked:
-            await self._hints.unparked(ref)
+            with one_part(begun=True):
+                await self._hints.unparked(ref)
         return Purged(seen, matching, seen == 0)

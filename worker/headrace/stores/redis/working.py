@@ -17,7 +17,7 @@ from headrace.stores.protocols.working import Claim, Claimed, Failure, Lost, Rel
 from headrace.stores.redis.access import RedisAccess, pack
 from headrace.stores.redis.finished import pack_successes
 from headrace.stores.redis.hints import Outlook
-from headrace.stores.redis.parts import Part, from_the_first, from_the_last
+from headrace.stores.redis.parts import Part, from_the_first, from_the_last, one_part
 from headrace.topology import PartitionRef, labelled
 
 LEASES_IN_PAGE = 500
@@ -81,7 +81,8 @@ class RedisWorking(RedisAccess):
         jobs: dict[bytes, Claimed] = {}  # a page may tell of one again
         cursor: Argument = 0
         while True:
-            reply = await self._run("resume", ref, worker, seq, lease_ms, cursor, LEASES_IN_PAGE)
+            with one_part(begun=cursor != 0):
+                reply = await self._run("resume", ref, worker, seq, lease_ms, cursor, LEASES_IN_PAGE)
             if reply[0] == b"gone":
                 return Claim(found.token, gone=True)
             _, found.now, packed, fencing_token, cursor = reply
@@ -139,7 +140,8 @@ class RedisWorking(RedisAccess):
         if kept < len(reports):
             rest = [(leases[report.element], report) for report in reports[kept:]]
             again = [report._replace(element=n) for n, (_, report) in enumerate(rest)]
-            await self.renew(ref, [lease for lease, _ in rest], lease_ms, again)
+            with one_part(begun=True):
+                await self.renew(ref, [lease for lease, _ in rest], lease_ms, again)
         return list(refused)
 
     async def recover(self, ref: PartitionRef) -> int:
