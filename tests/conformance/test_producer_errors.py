@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -100,3 +101,29 @@ async def test_a_call_that_is_denied_is_not_in_doubt(store: Store) -> None:
     with pytest.raises(AccessDenied):
         await producer.enqueue(QUEUE, "send")
     assert await sizes(store) == {"ready": 1}
+
+
+async def test_V5_each_of_many_jobs_in_doubt_is_named_in_its_own_error(store: Store) -> None:
+    """Whoever is told of one can enqueue it again: of a generated id nobody else knows."""
+    await created(store)
+    failing = Failing(store)
+    producer = Producer(failing.store, retry_for=0.05)
+    await producer.enqueue(QUEUE, "warm")
+    failing.errors["enqueue 1:0"] = no_answer = StoreUnavailable("no answer")
+    outcomes = await producer.enqueue_each(QUEUE, [JobSpec("send") for _ in range(3)])
+    named = set()
+    for outcome in outcomes:
+        assert isinstance(outcome, OutcomeUnknown)
+        told = re.fullmatch(
+            r"job '(\S+)' may or may not be enqueued: .*1:0: no answer in time .*; enqueue again .*", str(outcome)
+        )
+        assert told is not None
+        named.add(told[1])
+        assert outcome.__cause__ is not None
+        assert outcome.__cause__.__cause__ is no_answer
+    assert len(named) == 3
+    with pytest.raises(OutcomeUnknown, match=r"^job '\S+' may or may not be enqueued"):
+        await producer.enqueue_many(QUEUE, [JobSpec("send") for _ in range(3)])
+    failing.errors.clear()
+    for job_id in named:
+        assert not (await producer.enqueue(QUEUE, "send", id=job_id)).existing

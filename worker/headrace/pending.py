@@ -12,7 +12,7 @@ from headrace.job import Enqueued
 from headrace.stores.base import NewJob, Once
 from headrace.topology import PartitionRef
 
-TOO_LATE = "the outcome of the step that carried them was not found out in time"
+TOO_LATE = "the outcome of the step that carried it was not found out in time"
 AGAIN = "enqueue again under the same id, which adds nothing while the job lives"
 
 
@@ -56,33 +56,28 @@ class Patience:
         self._pause = 0.02
 
     async def pause(self, ref: PartitionRef, jobs: Sequence[Pending], error: StoreUnavailable) -> None:
-        """Wait before the next try, or raise: OutcomeUnknown if a job may have been enqueued, else ``error``."""
+        """Wait before the next try, or raise ``error``; that there was no answer, if a job may have been enqueued."""
         self._pause = min(self._pause * 2, 0.5)
         if self._clock() + self._pause <= self.deadline:
             await asyncio.sleep(self._pause * random.uniform(0.5, 1.0))
             if self._clock() <= self.deadline:  # else this process slept, and the store may have forgotten the nonce
                 return
-        unknown = [job for job in jobs if job.nonces]
-        if not unknown:
+        if not any(job.nonces for job in jobs):
             raise error
-        raise OutcomeUnknown(
-            f"queue {ref.queue!r}, partition {ref.label}: no answer in time, so {named(unknown)} may or may not be "
-            f"enqueued ({error}); {AGAIN}"
-        ) from error
-
-
-def named(jobs: Sequence[Pending]) -> str:
-    """Return which jobs these are, for a message: a generated id is known to nobody yet."""
-    return f"job {jobs[0].id!r}" + (f" and {len(jobs) - 1} more" if len(jobs) > 1 else "")
+        raise StoreUnavailable(f"queue {ref.queue!r}, partition {ref.label}: no answer in time ({error})") from error
 
 
 def fail(jobs: Sequence[Pending], error: HeadraceError) -> None:
-    """Give ``error`` to the jobs without a result; OutcomeUnknown to those that a lost step may have enqueued."""
-    left = [job for job in jobs if job.open]
-    unknown = [job for job in left if job.nonces]
-    told = error
-    if unknown and not isinstance(error, OutcomeUnknown):
-        told = OutcomeUnknown(f"{named(unknown)} may or may not be enqueued: {TOO_LATE} ({error}); {AGAIN}")
-        told.__cause__ = error
-    for job in left:
-        job.error = told if job.nonces else error
+    """Give ``error`` to the jobs without a result; to each that a lost step may have enqueued an OutcomeUnknown.
+
+    That names the job: a generated id is known to nobody else yet.
+    """
+    for job in jobs:
+        if job.open:
+            job.error = _doubt(job, error) if job.nonces else error
+
+
+def _doubt(job: Pending, error: HeadraceError) -> OutcomeUnknown:
+    told = OutcomeUnknown(f"job {job.id!r} may or may not be enqueued: {TOO_LATE} ({error}); {AGAIN}")
+    told.__cause__ = error
+    return told

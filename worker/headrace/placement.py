@@ -36,7 +36,7 @@ from headrace.errors import (
 from headrace.ids import partition_of
 from headrace.job import Enqueued
 from headrace.lifecycle import reassert
-from headrace.pending import AGAIN, TOO_LATE, Patience, Pending, fail, named
+from headrace.pending import Patience, Pending, fail
 from headrace.stores.base import (
     MAX_BATCH,
     MAX_ENQUEUE,
@@ -100,8 +100,7 @@ class Placement:
                 now = self._clock()
                 late = [job for job in left if job.result is None and job.nonces and now > job.deadline]
                 if late:
-                    problem = f"queue {queue!r}: {named(late)} may or may not be enqueued: {TOO_LATE}; {AGAIN}"
-                    fail(late, OutcomeUnknown(problem))
+                    fail(late, StoreUnavailable(f"queue {queue!r}: who could have told may be gone by now"))
                 left = [job for job in left if job.open]
                 if advanced:  # else the version that was sent to is not among the older ones, and was not asked
                     for job in left:
@@ -356,4 +355,6 @@ def _not_sent(step: Step) -> StoreUnavailable | None:
     if not errors:
         return None
     kind = type(errors[0]) if isinstance(errors[0], StoreUnavailable) else StoreUnavailable
-    return kind(f"not sent, after another step had failed: {errors[0]}")
+    # What is told of a job in doubt names it, and these are others.
+    why = errors[0].__cause__ if isinstance(errors[0], OutcomeUnknown) else errors[0]
+    return kind(f"not sent, after another step had failed: {why}")
