@@ -283,7 +283,7 @@ async def _restore(store: Store, read: Topology | None, topology: Topology) -> T
     await lifecycle.provision(store, topology, None)  # with the settings that are to come
     if not await store.write_topology(read or grave, topology):
         raise Outdated(f"queue {topology.queue!r}: somebody else wrote the topology")
-    return await lifecycle.finish_promote(store, topology)
+    return await agreement.make_agree(store, topology)
 
 
 async def _complete(store: Store, queue: str, version: int, memory: QueueMemory) -> None:
@@ -293,6 +293,9 @@ async def _complete(store: Store, queue: str, version: int, memory: QueueMemory)
         raise Outdated(str(error)) from error
     except UnknownVersion:
         return  # somebody else, who proved the same, has removed it since
-    # Removing a version touches no other partition: what was settled stays so, unless somebody else wrote as well.
-    if memory.settled is not None and completed.epoch <= memory.settled.epoch + 2:
-        memory.settled = completed
+    # Removing a version touches no other partition: what was settled stays so, unless something else differs, too.
+    settled = memory.settled
+    if settled is not None:
+        left = {number: known for number, known in settled.versions.items() if number != version}
+        if completed == replace(settled, epoch=completed.epoch, versions=left):
+            memory.settled = completed

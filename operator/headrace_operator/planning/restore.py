@@ -45,6 +45,7 @@ def restored(case: Case, *, lost: bool) -> Topology | None:
         versions,
         dict(case.seen.owner),
         case.spec.settings(),
+        stored.incarnation if stored is not None else _incarnation(case.backend.counts),
     )
 
 
@@ -74,6 +75,11 @@ def _active_version(case: Case, ours: Mapping[int, QueueVersionObject], *, lost:
             number = max(later)
             promoted[number] = ours[number].spec.partitions
     return number, promoted[number]
+
+
+def _incarnation(counts: Mapping[int, Mapping[int, Counts]]) -> int:
+    """Return which queue of its name this is, as its partitions say: those of a later one would refuse everybody."""
+    return max((count.incarnation for partitions in counts.values() for count in partitions.values()), default=1)
 
 
 def _superseded(counts: Mapping[int, Counts]) -> bool:

@@ -226,6 +226,24 @@ def test_a_topology_of_an_older_epoch_is_replaced_forward() -> None:
     assert (restore.topology.active, restore.topology.draining) == (2, (1,))
 
 
+def test_O1_a_queue_that_was_created_again_stays_that_one() -> None:
+    """Its partitions belong to the second queue of that name, and would refuse all that is said of the first."""
+    again = replace(V1, incarnation=2)
+    objects = (queue_version(1, phase="Draining"), queue_version(2, 8))
+    seen = observed(queue(2, 8, status=known(2, 8, epoch=9)), backend(again, counts=filled(again)), *objects)
+    (restore,) = plan(seen).steps
+    assert isinstance(restore, steps.RestoreTopology)
+    assert restore.topology.incarnation == 2
+    # The topology is gone, with one partition: the others tell.
+    there = {
+        1: {0: counts("absent"), 1: counts("tombstone", incarnation=2)},
+        2: dict.fromkeys(range(8), counts(incarnation=3)),
+    }
+    restore = plan(replace(seen, backend=backend(counts=there))).steps[-1]
+    assert isinstance(restore, steps.RestoreTopology)
+    assert (restore.read, restore.topology.incarnation) == (None, 3)
+
+
 THEIRS = {**OWNER, "name": "post", "uid": "u9"}
 
 

@@ -51,7 +51,9 @@ class MemoryAccess:
         """Return the sizes of a partition and the facts of its drain."""
         partition, now = self._data.partitions.get(ref), self._data.now()
         if partition is None:
-            return Counts(self._data.gone(ref), 0, 0, 0, 0, 0, 0, 0, 0, None, None, None, now)
+            gone = self._data.gone(ref)
+            of = self._data.tombstones[ref].incarnation if gone == "tombstone" else 1
+            return Counts(gone, 0, 0, 0, 0, 0, 0, 0, 0, None, None, None, now, incarnation=of)
         return partition.counts(now)
 
     def _known(self, ref: PartitionRef, incarnation: int) -> Partition | None:

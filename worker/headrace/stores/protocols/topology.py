@@ -14,6 +14,7 @@ class Counts(NamedTuple):
     """Sizes of one partition's indexes, its state and facts about its drain, read in one step.
 
     ``epoch``, ``of``: epoch and stamp of the topology whose settings it goes by; 0 and empty if it has none yet.
+    ``incarnation``: of the queue that it belongs to, also if only its tombstone is left; 1 if nothing is.
     """
 
     state: PartitionState
@@ -31,6 +32,7 @@ class Counts(NamedTuple):
     now: int
     epoch: int = 0
     of: str = ""
+    incarnation: int = 1
 
     def ahead(self, topology: Topology) -> int:
         """Return the epoch of a partition that goes by another topology, and by no older one; 0 if it does not."""

@@ -134,4 +134,5 @@ def counts_of(reply: list[Any], meta: bytes) -> Counts:
         int(reply[12]),
         int(reply[13]),
         reply[14].decode(errors="replace"),
+        int(reply[15]),
     )

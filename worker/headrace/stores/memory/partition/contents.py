@@ -115,6 +115,7 @@ class Contents:
             now=now,
             epoch=self.epoch,
             of=self.of,
+            incarnation=self.incarnation,
         )
 
     @property

@@ -1,6 +1,6 @@
 -- counts(): sizes of the partition's indexes and facts of its drain, in the order that the client reads them.
 local function counts()
-  local meta = redis.call('HMGET', META, 's', 'marked', 't', 'e', 'of')
+  local meta = redis.call('HMGET', META, 's', 'marked', 't', 'e', 'of', 'i')
   local ready, oldest = 0, -1
   for _, lane in ipairs({R0, R1, R2}) do
     local size = redis.call('LLEN', lane)
@@ -34,6 +34,7 @@ local function counts()
     server_now(meta[3]),
     tonumber(meta[4]) or 0, -- one that cannot be read is a sign for SETTLE: it makes the settings anew
     meta[5] or '',
+    tonumber(meta[6]) or 1,
   }
 end
 
