@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, cast
 
@@ -15,9 +16,10 @@ from headrace.producer import Producer
 from headrace.schedules.mark import ScheduleMark
 from headrace.settings import QueueSettings
 from headrace.stores.base import Beat, Fence, Moved, Store, Unknown
+from headrace.stores.memory import MemoryStore
 from headrace.stores.redis import RedisStore
 from headrace.stores.redis.hints import Outlook
-from headrace.topology import Grave
+from headrace.topology import Grave, Topology
 from tests.conformance.actors import Gate, Killed, killed_after, standing_before
 from tests.conformance.steps import (
     LONG_MS,
@@ -82,6 +84,31 @@ async def test_J21_a_queue_is_deleted_with_all_that_it_holds(store: Store) -> No
     with pytest.raises(UnknownQueue):
         await Producer(store).enqueue(QUEUE, "send")
     assert await delete_queue(store, QUEUE) == Deletion(QUEUE, 0, {})
+
+
+async def test_J21_a_queue_is_created_again_over_the_grave_of_another_release(store: Store) -> None:
+    """Its text is what is compared, not what would be written here; partitions tell which queue they belong to."""
+    await created(store, 2)
+    await delete_queue(store, QUEUE)
+    text = json.dumps({**json.loads(Grave(3, 1).to_json()), "unknown": {"of": "a later release"}})
+    if isinstance(store, RedisStore):
+        await store._client.command("SET", store._keys.queue(QUEUE, "grave"), text)
+    else:
+        assert isinstance(store, MemoryStore)
+        until, _ = store._data.graves[QUEUE]
+        store._data.graves[QUEUE] = until, Grave.from_json(QUEUE, text)
+    found = await store.read_grave(QUEUE)
+    assert (found, found and found.to_json()) == (Grave(3, 1), text)
+    again = Topology.created(QUEUE, 1, 1, grave=found)
+    assert not await store.write_topology(Grave(3, 1), again)
+    assert await store.write_topology(found, again)
+    assert (again.epoch, again.incarnation) == (4, 2)
+    await promote(store, QUEUE, 1, 1)
+    assert await delete_queue(store, QUEUE) == Deletion(QUEUE, 1, {})
+    await promote(store, QUEUE, 1, 1)
+    refs = [ref(), ref(1), ref(0, 2)]
+    found_there = [(each.state, each.incarnation) for each in await store.counts(refs)]
+    assert found_there == [("active", 3), ("tombstone", 1), ("absent", 1)]
 
 
 async def test_J21_results_of_jobs_that_ran_meanwhile_are_refused_and_leave_nothing(store: Store) -> None:

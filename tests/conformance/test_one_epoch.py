@@ -10,7 +10,9 @@ from dataclasses import replace
 import pytest
 
 from headrace.agreement import make_agree
-from headrace.lifecycle import complete, configure, finish_promote, promote, reassert
+from headrace.errors import TopologyConflict
+from headrace.lifecycle import change_settings, complete, configure, finish_promote, promote, reassert
+from headrace.pausing import pause_queue, resume_queue
 from headrace.producer import Producer
 from headrace.settings import QueueSettings
 from headrace.stores.base import Store
@@ -96,6 +98,25 @@ async def test_V12_who_still_tells_of_the_forgotten_edit_changes_nothing(store: 
         assert await finish_promote(store, forgotten) == forgotten
         assert await make_agree(store, forgotten) == forgotten
     await go_by(store, edited)
+
+
+async def test_V12_an_edit_that_others_have_built_upon_is_in_force(store: Store) -> None:
+    await created(store, 2)
+    async with standing_before(Gate(store), "settle 1:0", lambda through: pause_queue(through, QUEUE)) as pausing:
+        change = lambda read: read.settings.model_copy(update={"timeout_ms": 1234})  # noqa: E731
+        further = await change_settings(store, QUEUE, change)
+        assert further.settings.stop == "hold"
+    assert await pausing == further
+    await go_by(store, further)
+
+
+async def test_V12_an_edit_that_was_undone_before_all_partitions_had_it_is_told(store: Store) -> None:
+    await created(store, 2)
+    async with standing_before(Gate(store), "settle 1:0", lambda through: pause_queue(through, QUEUE)) as pausing:
+        resumed = await resume_queue(store, QUEUE)
+    with pytest.raises(TopologyConflict, match="before all partitions had them; edit again"):
+        await pausing
+    await go_by(store, resumed)
 
 
 async def test_V12_an_edit_of_the_same_content_is_the_same(store: Store) -> None:

@@ -44,6 +44,24 @@ async def test_a_promotion_that_died_after_its_topology_was_written_is_finished_
     assert scene.due(duty) is None
 
 
+async def test_what_had_to_be_written_again_is_settled_once(scene: Scene) -> None:
+    """A partition goes by settings that a failover has forgotten."""
+    duty = UnfinishedChanges()
+    await promote(scene.store, QUEUE, 1, 2)
+    first = await scene.read()
+    forgotten = first.configured(QueueSettings(stop="hold"))
+    await scene.store.settle(PartitionRef(QUEUE, 1, 0), forgotten)
+    assert (await scene.run(duty))["settle"] == 4
+    assert (scene.reread, scene.due(duty)) == (1, None)
+    raised = await scene.read()
+    assert raised.epoch == forgotten.epoch + 1
+    assert scene.due(duty) is None
+    # That is forgotten, too: it is not what was done.
+    assert await scene.store.write_topology(raised, first)
+    await scene.read()
+    assert scene.due(duty) == 0
+
+
 async def test_a_deletion_that_nobody_ends_is_ended_after_a_while(scene: Scene) -> None:
     duty = UnfinishedChanges()
     await promote(scene.store, QUEUE, 1, 2)

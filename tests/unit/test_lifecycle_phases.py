@@ -10,8 +10,10 @@ import pytest
 
 from headrace import QueueSettings, Store, StoreUnavailable
 from headrace.agreement import AT_ONCE
-from headrace.lifecycle import complete, configure, promote
+from headrace.deletion import delete_queue
+from headrace.lifecycle import AGAIN_SECONDS, complete, configure, promote
 from headrace.stores.memory import MemoryStore
+from headrace.topology import Grave, PartitionRef, Topology
 
 QUEUE, PARTITIONS = "emails", 2 * AT_ONCE + 7
 
@@ -115,3 +117,40 @@ async def test_a_cancelled_phase_leaves_no_call_under_way() -> None:
     await asyncio.gather(promoting, return_exceptions=True)
     assert promoting.cancelled()
     assert asyncio.all_tasks() == before
+
+
+class Contended(MemoryStore):
+    """Somebody else is faster, three times."""
+
+    lost = 0
+
+    async def write_topology(self, read: Topology | Grave | None, topology: Topology) -> bool:
+        self.lost += 1
+        return self.lost > 3 and await super().write_topology(read, topology)
+
+
+async def test_a_promotion_that_loses_waits_before_it_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    await promote(Contended(), QUEUE, 1, 2)
+    assert waits == [0, AGAIN_SECONDS, AGAIN_SECONDS, AGAIN_SECONDS]
+
+
+class Haunted(MemoryStore):
+    """A partition remembers what came after it in a deleted queue of the name."""
+
+    async def successor(self, ref: PartitionRef) -> Topology | None:
+        return Topology.created(QUEUE, 1, 1).promoted(2, 1)
+
+
+async def test_J21_what_is_remembered_of_a_deleted_queue_does_not_keep_a_version_from_being_promoted() -> None:
+    store = Haunted()
+    await promote(store, QUEUE, 1, 1)
+    await delete_queue(store, QUEUE)
+    await promote(store, QUEUE, 1, 1)
+    async with asyncio.timeout(30):
+        assert (await promote(store, QUEUE, 2, 1)).active == 2

@@ -40,6 +40,15 @@ def test_a_queue_begins_with_one_active_version() -> None:
     assert topology.draining == topology.older == ()
 
 
+def test_the_stored_form_is_made_once_for_each_value() -> None:
+    """Each partition that is told of a topology asks for it."""
+    topology = FIRST.promoted(2, 8)
+    assert topology.to_json() is topology.to_json()
+    after = topology.removing(1)
+    assert json.loads(after.to_json())["epoch"] == after.epoch == topology.epoch + 1
+    assert after.stamp != topology.stamp
+
+
 def test_a_promotion_lets_the_others_drain() -> None:
     third = FIRST.promoted(2, 8).promoted(5, 2)
     assert (third.epoch, third.active, third.highest, third.partitions) == (3, 5, 5, 2)

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeVar
 
 from headrace.errors import TopologyConflict
+from headrace.settings import QueueSettings
 from headrace.stores.base import Store
 from headrace.topology import Grave, PartitionRef, Topology
 
@@ -113,17 +114,18 @@ async def _raise(store: Store, topology: Topology, ahead: int, known: Topology |
     return raised
 
 
-async def settle_firmly(store: Store, edited: Topology) -> Topology:
+async def settle_firmly(store: Store, edited: Topology, change: Callable[[Topology], QueueSettings]) -> Topology:
     """Let every partition agree with edited settings, whatever is written meanwhile; the topology that counts then.
 
-    Raises TopologyConflict if that has other settings.
+    ``change`` is what was made of a topology: an edit that others have built upon is in force. Raises what it raises,
+    or TopologyConflict if the topology that counts is not what ``change`` makes of it.
     """
     target = edited
     while ahead := await settle_all(store, target):
         found = await _raise(store, target, ahead) or await store.read_topology(target.queue)
         if found is None or found.deleting:
             break
-        if found.settings != edited.settings:
+        if change(found) != found.settings:
             raise TopologyConflict(edited.queue, REPLACED, found)
         target = found  # it has replaced what was written here, and may not have reached each partition
     return target

@@ -7,6 +7,7 @@ the sequences share is in `headrace.agreement`.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
@@ -42,6 +43,10 @@ ASKED_FOR_STATES = 8
 """Partitions of a version that are looked at to know whether it exists."""
 
 
+AGAIN_SECONDS = 0.01
+"""How long `promote` waits before it begins anew, since others have written."""
+
+
 async def promote(
     store: Store,
     queue: str,
@@ -59,8 +64,10 @@ async def promote(
     QueueDeleting.
     """
     check_queue_name(queue)
-    lost = False
+    lost, pause = False, 0.0
     while True:
+        await asyncio.sleep(pause)
+        pause = AGAIN_SECONDS
         current = await store.read_topology(queue)
         if lost and current is not None:
             await _discard_surplus(store, current, version, partitions)
@@ -128,8 +135,9 @@ async def change_settings(
 ) -> Topology:
     """Give the queue the settings that ``change`` makes of its topology, and install them into every partition.
 
-    ``change`` is called again if others write in between, so that no change of theirs is lost. Raises what it raises,
-    UnknownQueue, QueueDeleting, or TopologyConflict: the settings were replaced before every partition had them.
+    ``change`` is called again if others write in between, so that no change of theirs is lost: it has to leave alone
+    what it has changed already. Raises what it raises, UnknownQueue, QueueDeleting, or TopologyConflict: the change was
+    replaced or forgotten before every partition had it. What others have built upon it is no conflict.
     """
     while True:
         current = await store.read_topology(queue)
@@ -142,7 +150,7 @@ async def change_settings(
             target = current.configured(settings, owner)
             if not await write_topology(store, current, target):
                 continue
-        return await settle_firmly(store, target)
+        return await settle_firmly(store, target, change)
 
 
 async def close_drained(store: Store, topology: Topology, version: int) -> dict[int, Counts]:
@@ -344,7 +352,7 @@ async def _recall(store: Store, topology: Topology, version: int) -> bool:
     If so, the store had forgotten it, and it is written again - or ``topology`` is not the stored one any more.
     """
     found = await each_partition(topology.refs(version), store.successor)
-    known = {successor.stamp: successor for successor in found if successor is not None}
+    known = {each.stamp: each for each in found if each is not None and each.incarnation == topology.incarnation}
     for successor in sorted(known.values(), key=lambda each: each.epoch, reverse=True):
         if await _forgotten(store, topology, successor, proven=True):
             await reassert(store, successor, proven=True)

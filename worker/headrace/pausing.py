@@ -21,7 +21,8 @@ async def pause_queue(store: Store, queue: str, *, owned: bool = False) -> Topol
     """Let workers start no more jobs; in force in every partition when it returns. The same again changes nothing.
 
     ``owned``: although a Queue object owns it, for one that is gone. Raises OwnedByObject, InvalidInput if the queue
-    takes no new jobs and runs the rest, UnknownQueue or QueueDeleting.
+    takes no new jobs and runs the rest, UnknownQueue or QueueDeleting; or TopologyConflict if somebody has undone it,
+    or a failover has forgotten it, before every partition had it.
     """
 
     def held(topology: Topology) -> QueueSettings:

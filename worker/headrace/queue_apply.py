@@ -43,7 +43,9 @@ async def apply_queue(store: Store, wanted: QueueFile) -> Applied:
     """Make a queue what a file says. The settings that it leaves out are unset; a pause that it does not name stays.
 
     Settings are changed before a version is promoted, so that this begins with them. Raises OwnedByObject for a queue
-    of a Queue object, VersionNotHigher, TopologyConflict or QueueDeleting, before anything is changed.
+    of a Queue object, VersionNotHigher, TopologyConflict (the version is active with another number of partitions) or
+    QueueDeleting, before anything is changed. The last three also later, because of what others have done meanwhile,
+    and TopologyConflict then also if they have replaced the settings: apply again.
     """
     planned = await plan_queue(store, wanted)
     current = await store.read_topology(wanted.queue)

@@ -99,7 +99,8 @@ def check_version(version: int) -> int:
     return version
 
 
-class Grave(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Grave:
     """What is left of the topology of a deleted queue: its last epoch, and which queue of that name it was.
 
     A queue that is created under the name again goes on from there, so that whoever still knows the deleted one is told
@@ -108,19 +109,26 @@ class Grave(NamedTuple):
 
     epoch: int
     incarnation: int
+    _text: str = field(default="", init=False, compare=False, repr=False)
+    """The stored form if it was read, as in `Topology`: it is compared when the queue is created again."""
 
     def to_json(self) -> str:
-        """Return the stored form (format 1)."""
-        return json.dumps({"format": FORMAT, **self._asdict()}, separators=(",", ":"))
+        """Return the stored form (format 1); of a grave that was read, the very text."""
+        if self._text:
+            return self._text
+        values = {"format": FORMAT, "epoch": self.epoch, "incarnation": self.incarnation}
+        return json.dumps(values, separators=(",", ":"))
 
     @staticmethod
     def from_json(queue: str, text: str | bytes) -> Grave:
         """Parse the stored form; raise TopologyUnreadable if it is damaged or of a newer format."""
         try:
             data = _parsed(text)
-            return Grave(int(data["epoch"]), int(data["incarnation"]))
+            grave = Grave(int(data["epoch"]), int(data["incarnation"]))
+            object.__setattr__(grave, "_text", text if isinstance(text, str) else text.decode())
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise TopologyUnreadable(queue, str(error)) from error
+        return grave
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +149,8 @@ class Topology:
     incarnation: int = 1
     deleting: bool = False
     _text: str = field(default="", init=False, compare=False, repr=False)
-    """The stored form if it was read: other releases may write another one. No transition keeps it."""
+    """The stored form if it was read, since other releases may write another one, or once it was made: it is asked for
+    once per partition. No transition keeps it."""
 
     @property
     def partitions(self) -> int:
@@ -191,7 +200,7 @@ class Topology:
         grave: Grave | None = None,
     ) -> Topology:
         """Return the first topology of a queue: at epoch 1, or after the last epoch of a deleted one of that name."""
-        epoch, incarnation = grave or (0, 0)
+        epoch, incarnation = (grave.epoch, grave.incarnation) if grave is not None else (0, 0)
         return Topology(
             check_queue_name(queue),
             epoch + 1,
@@ -319,8 +328,11 @@ class Topology:
 
     def to_json(self) -> str:
         """Return the stored form (format 1); of a topology that was read, the very text."""
-        if self._text:
-            return self._text
+        if not self._text:
+            object.__setattr__(self, "_text", self._dumped())
+        return self._text
+
+    def _dumped(self) -> str:
         return json.dumps(
             {
                 "format": FORMAT,

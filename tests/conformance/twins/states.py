@@ -21,7 +21,7 @@ from headrace.stores.protocols.registry import Beat
 from headrace.stores.protocols.statistics import COUNTERS, Depth, Growth
 from headrace.stores.redis.finished import jobs_of
 from headrace.stores.redis.keys import Keys
-from headrace.topology import Grave, PartitionRef, Topology
+from headrace.topology import PartitionRef, Topology
 from tests.conformance.steps import QUEUE
 from tests.conformance.twins.clock import ENDS
 
@@ -67,7 +67,7 @@ def of_memory(store: MemoryStore) -> State:
     roster.forget_old(now)
     return {
         "topology": topology.to_json() if topology else None,
-        "grave": grave and tuple(grave),
+        "grave": grave and grave.to_json(),
         "hot": {ref.label: at for ref, at in hints.hot.items()} | ({"@": -1} if hints.rearm else {}),
         "due": {ref.label: at for ref, at in hints.due.items()},
         "alarm": (hints.alarm_worker, hints.alarm_at) if hints.alarm_worker else None,
@@ -187,7 +187,7 @@ def of_redis(client: Any, prefix: str = "twins") -> State:
     alarm, grave = queue.get("alarm"), queue.get("grave")
     return {
         "topology": queue["topology"].decode() if "topology" in queue else None,
-        "grave": grave and tuple(Grave.from_json(QUEUE, grave)),
+        "grave": grave and grave.decode(),
         "hot": hot,
         "due": due,
         "alarm": alarm and (alarm[b"w"].decode(), int(alarm[b"t"])),

@@ -19,12 +19,15 @@ class UnfinishedChanges:
 
     def __init__(self) -> None:
         self._done: Topology | None = None
+        self._replaced: Topology | None = None  # by what is done, until that is read
         self._condemned_at: float | None = None
 
     def due(self, signs: Signs, now: float) -> float | None:
         """As `headrace.maintenance.duty.Duty.due`: at once when the topology is new to this leader."""
         topology = signs.topology
-        if topology is None or topology == self._done:
+        if topology == self._done:
+            self._replaced = None
+        if topology is None or topology in (self._done, self._replaced):
             return None
         if not topology.deleting:
             self._condemned_at = None
@@ -41,7 +44,9 @@ class UnfinishedChanges:
         if topology.deleting:
             await turn.step(lambda: delete_queue(turn.store, turn.queue))
             turn.reread()
+            self._done = topology
         else:
-            if await make_agree(turn.store, topology, turn.each) != topology:
+            self._done = await make_agree(turn.store, topology, turn.each)
+            if self._done != topology:
+                self._replaced = topology
                 turn.reread()
-        self._done = topology
