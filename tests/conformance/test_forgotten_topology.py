@@ -237,6 +237,26 @@ async def test_V13_a_worker_that_knew_the_settings_brings_them_back(store: Store
     assert sorted(await run_everything(store, await stored_topology(store))) == sorted(jobs)
 
 
+async def test_V13_a_worker_notices_settings_that_only_a_draining_version_goes_by(store: Store) -> None:
+    await created(store, 2)
+    second = await promote(store, QUEUE, 2, 3)
+    held = second.configured(HELD)
+    assert await store.write_topology(second, held)
+    for each in held.refs(1):
+        await store.settle(each, held)
+    await forget(store, second)
+    recall, topology = Recall(store), second
+    for _ in range(5):
+        topology = await recall.look(topology)
+    assert await stored_topology(store) == topology
+    if store.hints_may_be_lost:  # partitions can remember more than the topology in a Cluster only
+        assert topology == replace(second, epoch=held.epoch + 1)
+        known = [each.of for version in (1, 2) for each in await store.counts(topology.refs(version))]
+        assert known == [topology.stamp] * 5
+    else:
+        assert topology == second
+
+
 async def test_V13_who_is_late_takes_no_newer_settings_for_forgotten_ones(store: Store) -> None:
     """It read the topology before somebody changed it, and looks at the partitions after that."""
     first = await created(store, 2)

@@ -252,8 +252,7 @@ class Replay:
                 await agreement.surpass_epoch(store, topology, await agreement.settle_all(store, topology))
             else:
                 (counts,) = await store.counts([chosen or topology.refs(topology.active)[0]])
-                if counts.state == "active":
-                    await agreement.surpass_epoch(store, topology, counts.ahead(topology), known=known)
+                await agreement.surpass_epoch(store, topology, counts.ahead(topology), known=known)
 
         return look
 

@@ -55,7 +55,7 @@ class Surpasser:
         topology = local.topology
         assert topology is not None
         if self.remembers and not local.written:
-            return (tuple(Call("counts", ref) for ref in topology.refs(topology.active)),)
+            return (tuple(Call("counts", ref) for v in topology.versions for ref in topology.refs(v.number)),)
         return settle_calls(topology)
 
     def reply(self, local: SurpasserState, call: Call, reply: Reply) -> SurpasserState:
@@ -68,8 +68,7 @@ class Surpasser:
             raised = local._replace(topology=local.target, newest=0, target=None, written=True, done=0)
             return raised if reply else self._rest(topology)
         if isinstance(reply, Counts):  # a worker looks at one
-            newest = ahead(reply, topology, stamps=self.rules.stamps) if reply.state == "active" else 0
-            return self._looked(local._replace(newest=newest), topology)
+            return self._looked(local._replace(newest=ahead(reply, topology, stamps=self.rules.stamps)), topology)
         assert isinstance(reply, Agreed)
         done = with_done(self._looks(local), local.done, call)
         local = local._replace(newest=max(local.newest, reply.ahead), done=done)

@@ -28,13 +28,12 @@ class Recall:
         if self._known is not None and self._known.versions.keys() - topology.versions.keys():
             topology = await reassert(self._store, self._known) or topology
         if self._store.hints_may_be_lost:  # the mark of a Cluster
-            refs = topology.refs(topology.active)
+            refs = [ref for version in topology.versions for ref in topology.refs(version)]
             self._asked += 1
             ref = refs[self._asked % len(refs)]
             successor, (counts,) = await asyncio.gather(self._store.successor(ref), self._store.counts([ref]))
             if successor is not None and successor.versions.keys() - topology.versions.keys():
                 topology = await reassert(self._store, successor, proven=True) or topology
-            elif counts.state == "active":
-                topology = await surpass_epoch(self._store, topology, counts.ahead(topology), known=self._known)
+            topology = await surpass_epoch(self._store, topology, counts.ahead(topology), known=self._known)
         self._known = topology
         return topology
