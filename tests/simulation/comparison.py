@@ -12,10 +12,11 @@ from headrace.settings import QueueSettings, partition_limits
 from headrace.stores import base
 from headrace.stores.memory import MemoryStore
 from headrace.stores.redis import RedisStore
+from headrace.topology import Grave as StoredGrave
 from headrace.topology import PartitionRef
 from headrace.topology import Topology as StoredTopology
 from headrace.topology import Version as StoredVersion
-from tests.simulation.values import Call, Leased, Moved, Partition, Ref, Reply, Topology
+from tests.simulation.values import Call, Grave, Leased, Moved, Partition, Ref, Reply, Topology
 from tests.simulation.world import Model
 
 QUEUE = "emails"
@@ -171,6 +172,13 @@ def moved(request: Request, reply: Any) -> object:
     return None
 
 
+def as_stored(read: Topology | Grave | None) -> StoredTopology | StoredGrave | None:
+    """Return the real value of what is read of a queue: its topology, its grave, or nothing."""
+    if isinstance(read, Grave):
+        return StoredGrave(read.epoch, read.incarnation)
+    return stored(read) if read else None
+
+
 def essence(arguments: tuple[Any, ...]) -> tuple[object, ...]:
     """Return what matters of a call's arguments: not the queue, nor the leader's fence; of jobs only their ids."""
     return tuple(
@@ -207,8 +215,7 @@ def expected_call(call: Call, ids: list[bytes]) -> tuple[object, ...]:
         case "read_topology":
             return (call.method,)
         case "write_topology":
-            read = stored(call.read) if isinstance(call.read, Topology) else call.read
-            return (call.method, read, topology_of(call))
+            return (call.method, as_stored(call.read), topology_of(call))
         case "install":
             return (call.method, ref_of(call.ref), topology_of(call), call.number)
         case "settle" | "mark":

@@ -22,6 +22,7 @@ from headrace.withdrawal import _withdraw
 from tests.simulation.comparison import (
     MOVES,
     QUEUE,
+    as_stored,
     at_time,
     comparable,
     expected_call,
@@ -43,7 +44,7 @@ from tests.simulation.removing import Withdrawer, WithdrawerState
 from tests.simulation.sequences import Keeper, KeeperState, Promoter, PromoterState
 from tests.simulation.stepped import Stepped
 from tests.simulation.surpasser import Surpasser, SurpasserState
-from tests.simulation.values import Arrivals, Aside, Call, Counts, Reply, Topology
+from tests.simulation.values import Arrivals, Aside, Call, Counts, Grave, Reply, Topology
 from tests.simulation.world import Model, Step, World
 
 LONG_MS = 3_600_000
@@ -188,8 +189,8 @@ class Replay:
             assert isinstance(step.reply, Counts)
             reply = at_time(reply, clients_may_retry=step.reply.may_retry)
             assert (reply.state, reply.dead) == (step.reply.state, step.reply.dead)
-        elif isinstance(step.reply, Topology) or step.reply is None:
-            assert reply == (stored(step.reply) if step.reply else None)
+        elif isinstance(step.reply, Topology | Grave) or step.reply is None:
+            assert reply == as_stored(step.reply)
         else:
             assert reply == step.reply
         request.reply.set_result(reply)

@@ -69,6 +69,8 @@ class VersionRules(Twins):
         elif chance == 1 and topology is not None:
             ref, incarnation = self.place(place), max(1, topology.incarnation - before)
             self.both(lambda store: store.delete_partition(ref, incarnation))
+        elif chance == 2:
+            self.both(lambda store: store.unlist_queue(QUEUE))
 
     # ---- moving ------------------------------------------------------------------------------------------------------
 
