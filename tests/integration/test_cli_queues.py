@@ -243,3 +243,13 @@ async def test_J4_the_handler_of_a_cancelled_job_is_told_to_stop(
         await working
     assert "queue reports: 1 job(s) that ran are there no more: cancelled, or removed with the queue" in caplog.text
     assert "are lost" not in caplog.text
+
+
+async def test_J21_a_queue_whose_deletion_was_interrupted_is_shown_as_being_deleted(store: Store, run: Run) -> None:
+    topology = await store.read_topology("emails")
+    assert topology is not None
+    assert await store.write_topology(topology, topology.condemned())
+    assert (await told(run, "status", "emails"))["state"] == "deleting"
+    for options in ([], ["--verbose"]):
+        assert "active, deleting" in (await run("status", "emails", *options))[1].splitlines()[1]
+    assert (await told(run, "queue", "list"))[0]["state"] == "deleting"

@@ -17,6 +17,11 @@ STATES = {"none": "running", "hold": "paused", "hold_and_drain": "draining"}
 """What a queue with that setting ``stop`` does, for people; draining: it takes no jobs, and runs the rest."""
 
 
+def state_of(topology: Topology) -> str:
+    """Return what a queue does, for people: running, paused, draining (as in `STATES`) or deleting."""
+    return "deleting" if topology.deleting else STATES[topology.settings.stop]
+
+
 async def pause_queue(store: Store, queue: str, *, owned: bool = False) -> Topology:
     """Let workers start no more jobs; in force in every partition when it returns. The same again changes nothing.
 

@@ -22,7 +22,7 @@ from headrace.cli.status import is_fresh
 from headrace.cli.topology import QueueArgument
 from headrace.cli.watching import WatchOption, watched
 from headrace.errors import UnknownQueue
-from headrace.pausing import STATES, owner_name
+from headrace.pausing import owner_name, state_of
 from headrace.statistics import summarise
 from headrace.stores import Store
 from headrace.stores.base import Statistics, WorkerEntry
@@ -42,7 +42,7 @@ class Overview(NamedTuple):
     @property
     def state(self) -> str:
         """What it does: running, paused, draining (takes no jobs, runs the rest) or being deleted."""
-        return "deleting" if self.topology.deleting else STATES[self.topology.settings.stop]
+        return state_of(self.topology)
 
     @property
     def depth(self) -> dict[str, int]:

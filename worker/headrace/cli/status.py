@@ -21,7 +21,7 @@ from headrace.cli.output import (
 from headrace.cli.topology import QueueArgument
 from headrace.cli.watching import WatchOption, watched
 from headrace.errors import UnknownQueue
-from headrace.pausing import STATES
+from headrace.pausing import STATES, state_of
 from headrace.stores import Store
 from headrace.stores.base import Counts, Statistics
 from headrace.topology import PartitionRef, Topology
@@ -44,7 +44,7 @@ def status(
 
     PARKED: no worker knew their type, see `headrace type list`. OLDEST: since its oldest ready job was due. Without
     --verbose, what the leader of the workers has summed up within the last 3 s is shown; else every partition is read.
-    STATE also says if the queue is paused, or takes no jobs while it runs the rest (draining).
+    STATE also says if the queue is paused, is being deleted, or takes no jobs while it runs the rest (draining).
     """
 
     def look() -> None:
@@ -79,7 +79,7 @@ def status(
                 ]
             versions.append({"version": number, "state": version.state, **total, "partitions": partitions})
         counters = dict(statistics.counters) if statistics is not None else {}
-        state = STATES[topology.settings.stop]
+        state = state_of(topology)
         data = {"queue": queue, "state": state, "epoch": topology.epoch, "versions": versions, "counters": counters}
         show(output, data, _COLUMNS, rows)
 
@@ -93,8 +93,8 @@ def is_fresh(statistics: Statistics, topology: Topology) -> bool:
 
 def _told(state: str, topology: Topology) -> str:
     """Return the state of a version, and what the queue does if it does not run."""
-    stop = topology.settings.stop
-    return state if stop == "none" else f"{state}, {STATES[stop]}"
+    does = state_of(topology)
+    return state if does == STATES["none"] else f"{state}, {does}"
 
 
 def _show_statistics(topology: Topology, statistics: Statistics) -> None:
