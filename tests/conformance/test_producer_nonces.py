@@ -10,7 +10,7 @@ from headrace.errors import HeadraceError, StoreUnavailable
 from headrace.lifecycle import promote
 from headrace.placement import MAX_SETTLES
 from headrace.producer import Producer
-from headrace.stores.base import Accepted, Moved, NewJob, PartitionState, Store
+from headrace.stores.base import Accepted, Agreed, Moved, NewJob, Store
 from headrace.topology import PartitionRef, Topology
 from tests.conformance.steps import QUEUE, Worker, counts, created, ids, ref, settled
 
@@ -42,8 +42,8 @@ class Flaky:
             await promote(self._store, QUEUE, 2, 1)
         return await self._store.enqueue(at, partitions, nonce, jobs, incarnation)
 
-    async def settle(self, at: PartitionRef, topology: Topology) -> PartitionState:
-        return "active"
+    async def settle(self, at: PartitionRef, topology: Topology) -> Agreed:
+        return Agreed("active", 0)
 
 
 async def test_V5_a_lost_step_is_asked_for_after_others_were_begun(store: Store) -> None:

@@ -28,6 +28,7 @@ from tests.conformance.steps import (
     enqueue,
     ids,
     new,
+    no_pause,
     ref,
     run_everything,
     settled,
@@ -81,6 +82,7 @@ async def answered(store: Store, versions: int = 1) -> Topology | None:
         while True:
             with contextlib.suppress(StoreUnavailable):
                 await store.counts([ref(0, version + 1) for version in range(versions)])
+                await store.audit_keys(QUEUE, repair=False, pause=no_pause)
                 return await store.read_topology(QUEUE)
             await asyncio.sleep(0.02)
 
