@@ -157,8 +157,9 @@ class Applier:
             case steps.RemoveQueue(topology=topology, with_jobs=with_jobs):
                 with contextlib.suppress(UnknownQueue):  # it is gone already
                     await delete_queue(store, name, owner=topology.owner, only_if_empty=not with_jobs)
-            case steps.UnlistQueue():
+            case steps.SetFinalizers(unlist=True):
                 await store.unlist_queue(name)
+                return False
             case _:
                 return False
         return True

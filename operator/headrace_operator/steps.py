@@ -238,11 +238,16 @@ class DeleteObject(Step):
 
 @dataclass(frozen=True, slots=True)
 class SetFinalizers(Step):
-    """Let the Queue, if it is still at ``resource_version``, have these finalizers."""
+    """Let the Queue, if it is still at ``resource_version``, have these finalizers.
+
+    ``unlist``: take its queue off the list of all queues in Redis before, unless that has a topology. No step of its
+    own, which would be the first one again whenever the operator dies after it.
+    """
 
     harmless = True
     finalizers: tuple[str, ...]
     resource_version: str
+    unlist: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,10 +259,3 @@ class RemoveQueue(Step):
 
     topology: Topology
     with_jobs: bool
-
-
-@dataclass(frozen=True, slots=True)
-class UnlistQueue(Step):
-    """Take the queue off the list of all queues in Redis, unless it has a topology."""
-
-    harmless = True

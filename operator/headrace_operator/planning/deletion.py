@@ -28,7 +28,6 @@ from headrace_operator.steps import (
     SetFinalizers,
     Settle,
     Step,
-    UnlistQueue,
 )
 
 LEAVING_SECONDS = 30.0
@@ -132,7 +131,7 @@ def _without_topology(case: Case) -> Plan:
     if backend_lost(case):
         return _released(case.seen)
     if not held:
-        return _released(case.seen, None, UnlistQueue())  # whoever has removed it may have died before that
+        return _released(case.seen, unlist=True)  # whoever has removed it may have died before that
     # Somebody has removed the topology, or a first version was never promoted: with one, the ordinary way goes on.
     status, active = case.queue.status, max(held)
     if status.active_version in held:
@@ -171,13 +170,13 @@ def _falls_back(seen: Observed, spec: QueueSpec) -> str | None:
     return None
 
 
-def _released(seen: Observed, why: str | None = None, *steps: Step) -> Plan:
+def _released(seen: Observed, why: str | None = None, *steps: Step, unlist: bool = False) -> Plan:
     """Return the plan that lets the Queue go; ``why`` what is in Redis stays there, if nobody asked for that."""
     event: Event | None = None
     if why is not None:
         event = warning(Reason.RETAINED, f"queue {seen.queue.queue_name!r} stays in Redis as it is: {why}")
     finalizers = tuple(name for name in seen.queue.finalizers if name != FINALIZER)
-    last = SetFinalizers(finalizers, seen.queue.resource_version, event=event)
+    last = SetFinalizers(finalizers, seen.queue.resource_version, unlist=unlist, event=event)
     return _under_way(seen, *steps, *remove_workers(seen, unowned=True), last)
 
 
