@@ -1,4 +1,5 @@
-"""Every test of this folder runs on each store: memory, one server, a Cluster, and a primary under Sentinels.
+"""Every test of this folder runs on each store: memory, one server, a Cluster, a primary under Sentinels, and
+the oldest Redis that Headrace works with.
 
 Time is the store's. Memory gets a clock that the test advances; on a server the test waits until the server's clock
 says that the time has passed, so its delays are short.
@@ -18,6 +19,7 @@ from headrace.stores.memory import MemoryStore
 from headrace.stores.redis import RedisStore
 from headrace.topology import Topology
 from tests.conformance.steps import QUEUE, no_pause, ref
+from tests.services.redis import oldest
 from tests.services.redis_setups import SETUPS, RedisSetups
 
 Advance = Callable[[int], Awaitable[None]]
@@ -36,7 +38,7 @@ class ManualClock:
         return self.now
 
 
-@pytest.fixture(params=("memory", *SETUPS))
+@pytest.fixture(params=("memory", *SETUPS, *oldest()))
 def backend(request: pytest.FixtureRequest) -> str:
     name: str = request.param
     return name

@@ -27,7 +27,7 @@ from headrace.stores.base import (
 from headrace.stores.redis import RedisStore
 from headrace.topology import PartitionRef, Topology
 from tests.conformance.steps import QUEUE, Worker, created, enqueue, ref, settled
-from tests.integration.damage import JUNK
+from tests.integration.damage.hand import JUNK
 from tests.services.redis import RedisServer
 
 

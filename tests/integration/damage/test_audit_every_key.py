@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import pytest
 
 from headrace.audit import QueueAudit, audit
@@ -31,31 +29,10 @@ from tests.conformance.steps import (
     settled,
     stored_topology,
 )
-from tests.integration.damage import CONTENTS, MEMBERS, Damage, Hand, every_damage
-from tests.services.redis import RedisServers
-from tests.services.redis_setups import RedisSetups
+from tests.integration.damage.hand import CONTENTS, MEMBERS, Damage, Hand, every_damage
 
 EVERY = list(every_damage())
 MARK = ScheduleMark(1, "every day")
-
-
-@pytest.fixture(params=["redis", "cluster"])
-def setup(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture
-def hand(setup: str, redis_setups: RedisSetups, redis_servers: RedisServers, prefix: str) -> Hand:
-    if setup == "cluster":
-        return Hand(redis_setups.cluster.node, prefix)
-    return Hand(lambda key: redis_servers.get("redis").client(), prefix)
-
-
-@pytest.fixture
-async def store(setup: str, redis_setups: RedisSetups, prefix: str) -> AsyncIterator[RedisStore]:
-    store = RedisStore(redis_setups.url(setup), prefix=prefix)
-    yield store
-    await store.close()
 
 
 async def filled(store: RedisStore, hand: Hand) -> None:

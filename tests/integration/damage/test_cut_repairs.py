@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import msgpack
-import pytest
 
 from headrace.audit import audit
 from headrace.lifecycle import promote
@@ -15,8 +14,7 @@ from tests.conformance.actors import Killed
 from tests.conformance.ledger import holdings
 from tests.conformance.steps import LONG_MS, QUEUE, Worker, enqueue, failures, key, new, ref
 from tests.conformance.test_cut_connections import REPAIRS, Wire, may_change
-from tests.integration.damage import JUNK, Hand
-from tests.services.redis import RedisServers
+from tests.integration.damage.hand import JUNK, Hand
 from tests.services.redis_setups import RedisSetups
 
 IDS = {name: key(name)[1:] for name in ("a", "b", "c", "d", "later", "dies")}
@@ -34,19 +32,6 @@ def damage(hand: Hand) -> None:
     hand("HSET", "letters", b"lost@2", msgpack.packb([b"record", b"changes"], use_bin_type=False))
     hand("HSET", "about", "w", JUNK)
     hand("SET", "park", "x")
-
-
-@pytest.fixture(params=["redis", "cluster"])
-def setup(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture
-def hand_at(setup: str, redis_setups: RedisSetups, redis_servers: RedisServers) -> Callable[[str], Hand]:
-    """Somebody with redis-cli at the queue of a prefix."""
-    if setup == "cluster":
-        return lambda prefix: Hand(redis_setups.cluster.node, prefix, QUEUE)
-    return lambda prefix: Hand(lambda key: redis_servers.get("redis").client(), prefix, QUEUE)
 
 
 async def test_J1_J10_an_audit_that_dies_after_any_repair_is_finished_by_the_next(

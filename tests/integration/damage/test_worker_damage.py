@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
 
 import pytest
 
@@ -12,36 +11,14 @@ from headrace.audit import audit
 from headrace.errors import DataDamaged
 from headrace.ids import new_id, partition_of
 from headrace.producer import Producer
-from headrace.stores import open_store
 from headrace.stores.base import Claim, Settled
 from headrace.topology import PartitionRef
 from headrace.worker.outage import Backoff
 from tests.conformance.steps import Worker
-from tests.integration.damage import Hand, replaced
+from tests.integration.damage.hand import Hand, replaced
 from tests.integration.worker.support import QUEUE, eventually, queue, working
-from tests.services.redis import RedisServers
-from tests.services.redis_setups import RedisSetups
 
 OTHER = "letters"
-
-
-@pytest.fixture(params=["redis", "cluster"])
-def setup(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture
-def hand(setup: str, redis_setups: RedisSetups, redis_servers: RedisServers, prefix: str) -> Hand:
-    if setup == "cluster":
-        return Hand(redis_setups.cluster.node, prefix, QUEUE)
-    return Hand(lambda key: redis_servers.get("redis").client(), prefix, QUEUE)
-
-
-@pytest.fixture
-async def store(setup: str, redis_setups: RedisSetups, prefix: str) -> AsyncIterator[Store]:
-    store = open_store(redis_setups.url(setup), prefix)
-    yield store
-    await store.close()
 
 
 def noting() -> tuple[App, set[str]]:
