@@ -9,17 +9,9 @@ import pytest
 
 from headrace.errors import StoreUnavailable
 from headrace_operator.scaling.pods import living_pods
+from tests.unit.operator.scaling.scene import WORKERS, Scene, idle_workers, jobs
+from tests.unit.operator.scaling.workers_in_memory import QUEUE
 from tests.unit.operator.scene import queue
-from tests.unit.operator.test_scaler import WORKERS, Scene, idle_workers, jobs
-from tests.unit.operator.workers_in_memory import QUEUE
-
-
-@pytest.fixture
-async def scene() -> Scene:
-    made = Scene()
-    await made.create()
-    await made.look(woken=True)
-    return made
 
 
 class Away:

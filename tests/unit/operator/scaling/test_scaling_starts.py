@@ -8,17 +8,9 @@ from typing import Any
 import pytest
 
 from headrace_operator.scaling.pods import living_pods, new_starts
+from tests.unit.operator.scaling.scene import WORKERS, Scene, jobs
+from tests.unit.operator.scaling.workers_in_memory import BEGIN, QUEUE
 from tests.unit.operator.scene import queue
-from tests.unit.operator.test_scaler import WORKERS, Scene, jobs
-from tests.unit.operator.workers_in_memory import BEGIN, QUEUE
-
-
-@pytest.fixture
-async def scene() -> Scene:
-    made = Scene()
-    await made.create()
-    await made.look(woken=True)
-    return made
 
 
 async def test_starts_of_pods_are_measured(scene: Scene) -> None:

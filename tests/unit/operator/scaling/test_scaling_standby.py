@@ -2,20 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-
 from headrace.stores.base import Beat, WorkerEntry
 from headrace_operator.scaling.pods import WorkerPod, workers_of
-from tests.unit.operator.test_scaler import Scene, idle_workers
-from tests.unit.operator.workers_in_memory import QUEUE
-
-
-@pytest.fixture
-async def scene() -> Scene:
-    made = Scene()
-    await made.create()
-    await made.look(woken=True)
-    return made
+from tests.unit.operator.scaling.scene import Scene, idle_workers
+from tests.unit.operator.scaling.workers_in_memory import QUEUE
 
 
 async def given_up(scene: Scene) -> tuple[str, str]:

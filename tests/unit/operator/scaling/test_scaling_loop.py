@@ -18,9 +18,9 @@ from headrace_operator.scaling.loop import ScalingLoop
 from headrace_operator.scaling.scaler import Looked, Scaler, ScalingMemory
 from headrace_operator.scaling.sleep import fall_asleep
 from headrace_operator.scaling.target import Target
+from tests.unit.operator.scaling.scene import WORKERS, Scene
+from tests.unit.operator.scaling.workers_in_memory import QUEUE
 from tests.unit.operator.scene import queue
-from tests.unit.operator.test_scaler import WORKERS, Scene
-from tests.unit.operator.workers_in_memory import QUEUE
 
 KEY = QueueKey("ns", "mail")
 PATIENCE = 10.0
@@ -59,6 +59,7 @@ async def until(what: Callable[[], object]) -> None:
 
 @pytest.fixture
 async def scene() -> Scene:
+    """Nobody has looked at it yet."""
     made = Scene()
     await made.create()
     return made

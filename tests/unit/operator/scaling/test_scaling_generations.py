@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from typing import Any, Literal
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,19 +12,11 @@ from headrace.lifecycle import promote
 from headrace.stores.base import COUNTERS, Depth, Settled, Statistics
 from headrace_operator.scaling import Inputs, Pods, Record, Rules, decide
 from headrace_operator.scaling.load import measured
-from tests.unit.operator.test_scaler import Scene, idle_workers, jobs
-from tests.unit.operator.workers_in_memory import QUEUE
+from tests.unit.operator.scaling.scene import Scene, idle_workers, jobs
+from tests.unit.operator.scaling.workers_in_memory import QUEUE
 
 NOW = 1_000_000
 seq = itertools.count(100)
-
-
-@pytest.fixture
-async def scene() -> Scene:
-    made = Scene()
-    await made.create()
-    await made.look(woken=True)
-    return made
 
 
 async def work_off(scene: Scene, version: int) -> None:

@@ -1,0 +1,16 @@
+"""The scene of these tests."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.operator.scaling.scene import Scene
+
+
+@pytest.fixture
+async def scene() -> Scene:
+    """A queue with one version, at which the scaler has looked once."""
+    made = Scene()
+    await made.create()
+    await made.look(woken=True)
+    return made
