@@ -9,6 +9,7 @@ from bench.ours.queue import run as run_loop
 from bench.ours.scripts import LARGE, Walk
 from bench.report import OURS, Check, Result, Sample, Series
 from bench.rig import Rig, percentile, say
+from bench.undisturbed import disturbances, undisturbed
 from headrace.stores.redis import RedisStore
 
 TITLE = "time of one script"
@@ -22,12 +23,14 @@ def run(rig: Rig) -> Result:
     """Measure and compare; the samples of a script are its calls, from all rounds."""
     jobs, rounds = rig.scaled(JOBS), int(rig.options.get("calls", ROUNDS))
     rig.server.flush()
-    samples = run_loop(_walk(rig, jobs, rounds))
+    with undisturbed(rig):
+        samples = run_loop(_walk(rig, jobs, rounds))
     series = [_series(name, times, jobs) for name, times in samples.items()]
     notes = [
         f"{jobs:,} jobs scheduled for tomorrow and {jobs:,} finished ones in the partition; 128-byte payloads.",
         "Time that the server's main thread was at work on the call, from its parsing to its reply. Each "
         "series begins with the first call, which compiles the script.",
+        *disturbances(rig),
     ]
     return rig.result("B15", TITLE, series, checks(series), notes)
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 
 from bench.report import OURS, Check, Result, Sample, Series, median_of
-from bench.resident import IDLE_SECONDS, idle_page_us, resident
 from bench.rig import CONCURRENCY, Case, Rig, per_job, percentile
-from bench.subject import Running, Subject, SubjectError
+from bench.subject import Subject, SubjectError
+from bench.undisturbed import disturbances, undisturbed
 
 TITLE = "lateness of delayed jobs"
 SCHEDULED = 1_000_000
@@ -27,8 +26,8 @@ SHARES = {"dramatiq": 0.02, "saq": 0.02, "streaq": 0.03, "arq": 0.02, "rq": 0.02
 def run(rig: Rig) -> Result:
     """Measure and compare. ``--jobs`` sets how many more are scheduled.
 
-    Options: ``due`` per second (default 1000), ``seconds`` for which jobs become due (default 10), and ``resident=no``:
-    leave the memory of server and workers to the host of the machine, see `bench.resident`.
+    Options: ``due`` per second (default 1000), ``seconds`` for which jobs become due (default 10), and those of
+    `bench.undisturbed`.
     """
     scheduled = rig.scaled(SCHEDULED)
     due, seconds = int(rig.options.get("due", DUE_PER_SECOND)), float(rig.options.get("seconds", SECONDS))
@@ -43,12 +42,8 @@ def run(rig: Rig) -> Result:
         f"{scheduled:,} jobs scheduled a day ahead; {due:,} due per second for {seconds:g} s.",
         "From the ms in which a job is due to the start of its handler, in one worker of another process. Who rounds "
         "due times starts jobs before them: a negative lateness, of which the minimum is shown.",
+        *disturbances(rig),
     ]
-    kept = "left to the host" if left_to_host(rig) else "kept in memory"
-    notes.append(
-        f"Of pages that nobody touched for {IDLE_SECONDS:g} s one in a hundred took {idle_page_us():.0f} us to the "
-        f"next touch; server and workers were {kept}."
-    )
     if shares:
         notes.append(f"Of both the jobs ahead and those due per second, slow peers have a share: {shares}.")
     return rig.result("B4", TITLE, series, checks(series), notes)
@@ -72,12 +67,13 @@ def lateness(
         "announce": True,
         "leave": True,
     }
-    with subject.start("work", parameters) as worker, kept_in_memory(rig, worker):
+    with subject.start("work", parameters) as worker:
         worker.ready()
-        before = rig.server.main_thread_cpu()
-        rig.run(subject, "schedule", jobs=jobs, after=AHEAD_SECONDS, span=seconds)
-        outcome = worker.outcome(AHEAD_SECONDS + seconds + GRACE_SECONDS)
-        redis_cpu = rig.server.main_thread_cpu() - before
+        with undisturbed(rig, worker):
+            before = rig.server.main_thread_cpu()
+            rig.run(subject, "schedule", jobs=jobs, after=AHEAD_SECONDS, span=seconds)
+            outcome = worker.outcome(AHEAD_SECONDS + seconds + GRACE_SECONDS)
+            redis_cpu = rig.server.main_thread_cpu() - before
     rig.noted(subject, "work", outcome)
     if len(outcome.values_ms) != jobs:
         raise SubjectError(f"{subject.name} reported {len(outcome.values_ms)} of {jobs} times")
@@ -93,16 +89,6 @@ def lateness(
         name: Sample.model_validate({"value": percentile(outcome.values_ms, share), **facts})
         for name, share in parts.items()
     }
-
-
-def kept_in_memory(rig: Rig, worker: Running) -> AbstractContextManager[None]:
-    """Keep server and worker in memory within the context, unless the option says no."""
-    return nullcontext() if left_to_host(rig) else resident(rig.server.process, worker.process.pid)
-
-
-def left_to_host(rig: Rig) -> bool:
-    """Whether the option says that the host may take away what lies idle."""
-    return rig.options.get("resident") == "no"
 
 
 def checks(series: Sequence[Series]) -> list[Check]:

@@ -17,6 +17,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from bench.processes import with_groups
+
 PASS_SECONDS = 0.5
 CHUNK_BYTES = 16 << 10
 """Small: reading within the kernel keeps others from that processor until all of a chunk's pages are back."""
@@ -63,7 +65,7 @@ def _read_until(ended: threading.Event, processes: tuple[int, ...]) -> None:
     os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))  # of this thread alone
     buffer = memoryview(bytearray(CHUNK_BYTES))
     while not ended.wait(PASS_SECONDS):
-        for process in _with_groups(processes):
+        for process in with_groups(processes):
             with contextlib.suppress(OSError):  # it has ended
                 _read(process, buffer, ended)
 
@@ -86,14 +88,3 @@ def _mappings(process: int) -> Iterator[tuple[int, int]]:
         if rights.startswith("r") and "[v" not in line:
             begin, _, end = addresses.partition("-")
             yield int(begin, 16), int(end, 16)
-
-
-def _with_groups(processes: tuple[int, ...]) -> Iterator[int]:
-    """Yield the processes, and all whose process group is called like one of them."""
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        with contextlib.suppress(OSError):
-            group = int((entry / "stat").read_text().rpartition(")")[2].split()[2])
-            if group in processes or int(entry.name) in processes:
-                yield int(entry.name)
