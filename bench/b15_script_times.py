@@ -23,6 +23,7 @@ def run(rig: Rig) -> Result:
     """Measure and compare; the samples of a script are its calls, from all rounds."""
     jobs, rounds = rig.scaled(JOBS), int(rig.options.get("calls", ROUNDS))
     rig.server.flush()
+    told = disturbances(rig)
     with undisturbed(rig):
         samples = run_loop(_walk(rig, jobs, rounds))
     series = [_series(name, times, jobs) for name, times in samples.items()]
@@ -30,7 +31,7 @@ def run(rig: Rig) -> Result:
         f"{jobs:,} jobs scheduled for tomorrow and {jobs:,} finished ones in the partition; 128-byte payloads.",
         "Time that the server's main thread was at work on the call, from its parsing to its reply. Each "
         "series begins with the first call, which compiles the script.",
-        *disturbances(rig),
+        *told,
     ]
     return rig.result("B15", TITLE, series, checks(series), notes)
 

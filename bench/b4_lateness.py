@@ -35,6 +35,7 @@ def run(rig: Rig) -> Result:
     peers = [replace(peer, share=SHARES.get(peer.name, peer.share)) for peer in rig.peers]
     cases = [Case(OURS, f"p{count}", "ms", partial(measure, rig.ours, partitions=count)) for count in (1, 8)]
     cases += [Case(peer.name, "one queue", "ms", partial(measure, peer)) for peer in peers]
+    told = disturbances(rig)
     series = rig.interleaved(cases)
     measured = {one.subject for one in series}
     shares = ", ".join(f"{peer.name} {peer.share:g}" for peer in peers if peer.name in measured and peer.share < 1)
@@ -42,7 +43,7 @@ def run(rig: Rig) -> Result:
         f"{scheduled:,} jobs scheduled a day ahead; {due:,} due per second for {seconds:g} s.",
         "From the ms in which a job is due to the start of its handler, in one worker of another process. Who rounds "
         "due times starts jobs before them: a negative lateness, of which the minimum is shown.",
-        *disturbances(rig),
+        *told,
     ]
     if shares:
         notes.append(f"Of both the jobs ahead and those due per second, slow peers have a share: {shares}.")

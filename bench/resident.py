@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from bench.processes import with_groups
+from bench.process_groups import with_groups
 
 PASS_SECONDS = 0.5
 CHUNK_BYTES = 16 << 10

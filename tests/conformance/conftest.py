@@ -19,8 +19,7 @@ from headrace.stores.memory import MemoryStore
 from headrace.stores.redis import RedisStore
 from headrace.topology import Topology
 from tests.conformance.steps import QUEUE, no_pause, ref
-from tests.services.redis import oldest
-from tests.services.redis_setups import SETUPS, RedisSetups
+from tests.services.redis_setups import SUPPORTED, RedisSetups
 
 Advance = Callable[[int], Awaitable[None]]
 Complete = Callable[..., Awaitable[Topology]]
@@ -38,7 +37,7 @@ class ManualClock:
         return self.now
 
 
-@pytest.fixture(params=("memory", *SETUPS, *oldest()))
+@pytest.fixture(params=("memory", *SUPPORTED))
 def backend(request: pytest.FixtureRequest) -> str:
     name: str = request.param
     return name

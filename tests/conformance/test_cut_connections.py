@@ -46,7 +46,7 @@ from tests.conformance.steps import (
     settled,
 )
 from tests.conformance.witness import Witness, steps_of_a_store
-from tests.services.redis_setups import SETUPS, RedisSetups
+from tests.services.redis_setups import SETUPS, SUPPORTED, RedisSetups
 
 LEADER = Fence(1, "leader")
 
@@ -363,7 +363,7 @@ async def problems(store: Store) -> Sequence[object]:
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-@pytest.mark.parametrize("setup", SETUPS)
+@pytest.mark.parametrize("setup", SUPPORTED)
 async def test_J1_J10_QB2_a_client_that_dies_at_any_command_leaves_every_job_in_one_place(
     setup: str, prefix: str, redis_setups: RedisSetups, operation: str
 ) -> None:

@@ -37,7 +37,7 @@ from tests.conformance.steps import (
     states,
     stored_topology,
 )
-from tests.services.redis_setups import SETUPS, RedisSetups
+from tests.services.redis_setups import SUPPORTED, RedisSetups
 
 DELETION = [
     "read_topology",
@@ -335,7 +335,7 @@ class Dying:
         return await self._client.command(name, *args)
 
 
-@pytest.fixture(params=SETUPS)
+@pytest.fixture(params=SUPPORTED)
 async def listing(request: pytest.FixtureRequest, prefix: str, redis_setups: RedisSetups) -> AsyncIterator[RedisStore]:
     """A store on each server: in memory the list of queues is no key of its own."""
     store = RedisStore(redis_setups.url(request.param), prefix=prefix)

@@ -44,12 +44,12 @@ from tests.conformance.steps import (
     stored_topology,
 )
 from tests.integration.worker.support import eventually, working
-from tests.services.redis_setups import SETUPS, RedisSetups
+from tests.services.redis_setups import SUPPORTED, RedisSetups
 
 Full = Callable[[], AbstractContextManager[None]]
 
 
-@pytest.fixture(params=SETUPS)
+@pytest.fixture(params=SUPPORTED)
 def backend(request: pytest.FixtureRequest) -> str:
     name: str = request.param
     return name

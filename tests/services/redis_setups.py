@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from headrace.redis.permissions import rule
 from tests.cluster.guard import Guard
-from tests.services.redis import Flavour, RedisServer, RedisServers, flavours
+from tests.services.redis import Flavour, RedisServer, RedisServers, flavours, oldest
 from tests.services.redis_access import Login
 from tests.services.redis_cluster import RedisClusterServers
 from tests.services.redis_sentinel import SentinelServers
@@ -17,6 +17,8 @@ from tests.services.redis_sentinel import SentinelServers
 SETUPS = (*flavours(), "cluster", "sentinel")
 """One server of each kind that is installed; a Cluster of 3 masters and 3 replicas; a primary with a replica and three
 Sentinels."""
+SUPPORTED = (*SETUPS, *oldest())
+"""These, and the oldest version that Headrace works with, for what is told of the store."""
 
 APPLICATION = Login("app:li/cation", "p@ss:w/o?r#d%&+ö [1]")
 """May do what the documentation says that Headrace needs, with the prefixes of the tests, and nothing else. Its name
@@ -35,7 +37,7 @@ class RedisSetups:
         self._started = contextlib.ExitStack()
 
     def url(self, setup: str) -> str:
-        """Return the URL of one of `SETUPS`, for the user `APPLICATION`."""
+        """Return the URL of one of `SUPPORTED`, for the user `APPLICATION`."""
         if setup == "cluster":
             return self.cluster.url_of(APPLICATION)
         if setup == "sentinel":
@@ -68,8 +70,7 @@ class RedisSetups:
         """Return what makes a client of the server that has a key, for a user who may do everything."""
         if setup == "cluster":
             return self.cluster.node
-        server = self.sentinel.primary if setup == "sentinel" else self._single(setup)
-        return lambda key: server.client()
+        return lambda key: self._single(setup).client()
 
     def keys(self, setup: str, prefix: str) -> dict[str, int]:
         """Return the keys under a prefix, on whatever primary, with their time to live in ms (-1: for ever)."""

@@ -29,7 +29,8 @@ from tests.conformance.steps import (
     settled,
     stored_topology,
 )
-from tests.integration.damage.hand import CONTENTS, MEMBERS, Damage, Hand, every_damage
+from tests.integration.damage.damages import CONTENTS, MEMBERS, Damage, every_damage
+from tests.integration.damage.hand import Hand
 
 EVERY = list(every_damage())
 MARK = ScheduleMark(1, "every day")

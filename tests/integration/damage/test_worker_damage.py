@@ -15,7 +15,8 @@ from headrace.stores.base import Claim, Settled
 from headrace.topology import PartitionRef
 from headrace.worker.outage import Backoff
 from tests.conformance.steps import Worker
-from tests.integration.damage.hand import Hand, replaced
+from tests.integration.damage.damages import replaced
+from tests.integration.damage.hand import Hand
 from tests.integration.worker.support import QUEUE, eventually, queue, working
 
 OTHER = "letters"

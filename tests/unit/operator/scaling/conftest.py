@@ -1,4 +1,4 @@
-"""The scene of these tests."""
+"""The tests of one look after another begin with a queue that has no job and no worker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which processes belong to a subject of a measurement."""
+"""Which processes belong to a subject: whatever it starts is in the group that its first process leads."""
 
 from __future__ import annotations
 
