@@ -55,7 +55,9 @@ async def test_an_idle_leader_sends_nothing_for_its_duties(store: Store, monkeyp
         before, ran_before = listening.calls.copy(), running.told.duties.copy()
         await eventually(lambda: listening.calls["tick"] > before["tick"] + 30)
         sent = listening.calls - before
-        assert set(sent) <= {"tick", "read_topology", "parked_partitions", "wait_hint"}
+        # What the worker counted of its own job may be sent only now, on a busy machine.
+        assert set(sent) <= {"tick", "read_topology", "parked_partitions", "wait_hint", "count_work"}
+        assert sent["count_work"] <= 1
         assert running.told.duties == ran_before
         assert running.worker.is_leader()
 
