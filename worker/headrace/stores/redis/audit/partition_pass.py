@@ -10,7 +10,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import AsyncIterator, Awaitable, Callable
-from itertools import pairwise
+from itertools import chain, combinations, islice, pairwise
 from typing import Any, NamedTuple
 
 import msgpack
@@ -27,8 +27,13 @@ SIZES = (
 INDEXES = (*LISTS, "scheduled", "retry", "leased", "park", "moving")
 SWEPT = ("scheduled", "retry", "leased", "park", "moving", "arrived", "lease", "mut", "dead", "letters")
 CONFIRMED = 200
+"""Jobs that one script looks at, and places of jobs that seem to be in two."""
+SEARCHED = 100_000
+"""Entries of lists that one script looks through: some 2 ms."""
+PLACES = 3
+"""Places of one job in lists that are compared with each other."""
 TRIES = 5
-"""Times that a list is begun anew because it was changed elsewhere than at its ends, or a last look is repeated."""
+"""Times that a list is begun anew because it changed faster than it was read, or a last look is repeated."""
 
 HINT, DONE, ENTRY = "hint", "done", "entry"
 """Instead of a script that mends a leftover: it takes a hint; it has been mended; an entry of a key is removed."""
@@ -124,12 +129,15 @@ class PartitionPass:
     # ---- indexes ----------------------------------------------------------------------------------------------------
 
     async def _read(self, number: int) -> None:
-        """Read a list to its head; from the beginning if it changes elsewhere than at its ends."""
+        """Read a list to its head; from the beginning if it changes faster than that."""
         for _ in range(TRIES):
             if await self._read_on(self._sweeps[number], tailwards=False):
                 return
-            self._sweeps[number] = ListSweep(number + 1)
+            self._begin_anew(number)
         self.proven = False
+
+    def _begin_anew(self, number: int) -> None:
+        self._sweeps[number] = ListSweep(number + 1, self._sweeps[number])
 
     async def _read_on(self, sweep: ListSweep, *, tailwards: bool) -> bool:
         """Read what is left of a list in a direction; False if it must be begun anew."""
@@ -138,7 +146,9 @@ class PartitionPass:
         while not sweep.done:
             reply = await self._run("audit_list", *sweep.question(tailwards=tailwards))
             if reply[0] == b"lost":
-                return False
+                if not sweep.fall_back(reply[1]):
+                    return False
+                continue
             for distance, entry, (id, record, *_) in sweep.answer(reply, tailwards=tailwards):
                 place = (sweep.number, entry, distance)
                 if record:
@@ -197,37 +207,46 @@ class PartitionPass:
                 self._add("several indexes", key.decode(), member, ("repair", (self._label, key, member, id)), id)
         return missed
 
-    def _doubles(self) -> list[tuple[int, int, int, int]]:
-        """Return pairs of places in lists that seem to hold one job: list and distance from its anchor, twice."""
-        values = sorted(value for sweep in self._sweeps for value in sweep.hashes())
+    def _doubles(self) -> dict[int, list[tuple[int, int, int, int]]]:
+        """Return pairs of places in lists that seem to hold one job: list and distance from its anchor, twice.
+
+        An entry that took the place of another may have been read in both, so not all of them do.
+        """
+        values = sorted(value for sweep in self._sweeps for value, _ in sweep)
         twice = {value for value, following in pairwise(values) if value == following}
         places: dict[int, list[tuple[int, int]]] = {value: [] for value in twice}
         for sweep in self._sweeps if twice else ():
             for value, coordinate in sweep:
                 if value in twice:
                     places[value].append((sweep.number, sweep.from_anchor(coordinate)))
-        return [(*found[0], *other) for found in places.values() for other in found[1:]]
+        return {
+            value: [(*first, *other) for first, other in combinations(found[:PLACES], 2)]
+            for value, found in places.items()
+        }
 
     async def _confirm(self, missed: list[bytes], *, repair: bool) -> None:
         """Find out in one step each which jobs are in no index, and which entries name one job."""
         repair = repair and not any(found.repair for found in self.found)
-        asked = bool(missed or self._doubles())
         tries = 0
-        while asked:
+        compared: set[int] = set()
+        while missed or not self._doubles().keys() <= compared:
             missed = await self._catch_up(missed)
-            doubles = self._doubles()[:CONFIRMED]
+            twice = {value: pairs for value, pairs in self._doubles().items() if value not in compared}
+            twice = dict(islice(twice.items(), CONFIRMED // PLACES))
+            doubles = list(chain(*twice.values()))
             positions = pack([sweep.seen() if sweep.known > SHORT else "" for sweep in self._sweeps])
             chunk = missed[:CONFIRMED]
+            shifts = min(sweep.began or 0 for sweep in self._sweeps)
+            mend = int(repair and bool(chunk))
             reply = await self._run(
-                "audit_confirm", self._label, positions, pack(chunk), pack(doubles), int(repair and bool(chunk))
+                "audit_confirm", self._label, positions, pack(chunk), pack(doubles), mend, shifts, SEARCHED
             )
             if reply[0] != b"ok":
                 tries += 1
                 if tries > TRIES:
                     self.proven = False
                     return
-                if reply[0] == b"lost":
-                    await self._read(reply[1] - 1)
+                await self._look_again(*reply)
                 continue
             for id in msgpack.unpackb(reply[2], raw=True):
                 self._add("record without index", "jobs", id, None)
@@ -237,13 +256,24 @@ class PartitionPass:
                 place = (second, id if second <= 3 else b"1" + id, other)
                 self._add("twice in the lists", LISTS[second - 1], id, ("repair_list", (*place, "twice", first, at)))
             missed = missed[reply[1] :]
-            asked = bool(missed)
+            compared |= twice.keys()
+            tries = 0
+
+    async def _look_again(self, problem: bytes, number: int, shifts: int = 0) -> None:
+        """Read lists again of which AUDIT_CONFIRM could not say what is in them now."""
+        if problem == b"lost" and not self._sweeps[number - 1].give_up_seen(shifts):
+            self._begin_anew(number - 1)
+            await self._read(number - 1)
+        if problem == b"shifted":
+            for each in range(len(self._sweeps)):
+                self._begin_anew(each)
+                await self._read(each)
 
     async def _catch_up(self, missed: list[bytes]) -> list[bytes]:
         """Read what was pushed to the lists since; the jobs that are still not seen."""
         for number, sweep in enumerate(self._sweeps):
             if not await self._read_on(sweep, tailwards=True):
-                self._sweeps[number] = ListSweep(number + 1)
+                self._begin_anew(number)
                 await self._read(number)
         seen = {value for sweep in self._sweeps for value in sweep.hashes()} if missed else set()
         return [id for id in missed if hash(id) not in seen]

@@ -1,6 +1,6 @@
 -- AUDIT_LIST: one page of a ready list or of the suspects, read from the tail to the head, and what is wrong with the jobs
--- in it. A list changes at its ends, so the distance of two entries never changes: a page begins where the one before has
--- ended, whatever was popped and pushed in between. Whatever changes a list elsewhere counts in 'shifts' of meta.
+-- in it. The distance of two entries never changes (see lib/anchors.lua): a page begins where the one before has ended,
+-- whatever was popped, pushed and taken out in between.
 --
 -- KEYS  1 meta hash, 2-4 ready lists of lanes 0-2, 5 suspects list, 6 alone list, 7 scheduled zset, 8 retry zset,
 --       9 leased zset, 10 jobs hash, 11 park zset, 12 moving hash
@@ -9,7 +9,7 @@
 -- Returns {'ok', shifts, took, length, distance of the anchor from the tail, entries left in that direction, bytes of
 --          records read, msgpack [entry, ...] in the order of reading, msgpack [[position in the page, id, has a record
 --          (0/1), index, member, ...], ...] of those that are not sound: no record, or in other indexes too}
---         {'lost'}: begin anew
+--         {'lost', shifts}: its anchor is not there
 -- Cost  O(entries), with at most 1 MiB of records; a seek in the list. Called by the audit.
 local META, R0, R1, R2, SUSPECTS, ALONE, SCHEDULED, RETRY, LEASED, JOBS, PARK, MOVING = unpack(KEYS)
 local LISTS = {R0, R1, R2, SUSPECTS, ALONE}
@@ -22,7 +22,7 @@ local behind, first, last = 0, math.max(0, length - most), length - 1
 if ARGV[4] ~= '' then
   local seen = cmsgpack.unpack(ARGV[4])
   behind = anchor_distance(which, seen)
-  if not behind then return {'lost'} end
+  if not behind then return {'lost', shifts()} end
   if tailwards then
     first, last = length - behind, math.min(length - 1, length - behind + most - 1)
   else
@@ -54,7 +54,5 @@ for n, id in ipairs(ids) do
   end
 end
 local left = asked - #ids + math.max(0, tailwards and length - 1 - last or first)
-local meta = redis.call('HMGET', META, 'shifts', 'took')
-return {
-  'ok', meta[1] or '0', tonumber(meta[2] or 0), length, behind, left, bytes, cmsgpack.pack(entries), cmsgpack.pack(odd),
-}
+local took = tonumber(redis.call('HGET', META, 'took') or 0)
+return {'ok', shifts(), took, length, behind, left, bytes, cmsgpack.pack(entries), cmsgpack.pack(odd)}

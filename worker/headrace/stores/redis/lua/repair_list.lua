@@ -13,33 +13,31 @@ local LISTS = {R0, R1, R2, SUSPECTS, ALONE}
 --@include anchors
 --@include take_out
 
-local function near(which, id, distance, length)
+-- Places of a job in a list (from 0, towards the tail), near the one where it was seen.
+local function near(which, id, distance)
+  local length, found = redis.call('LLEN', LISTS[which]), {}
   local first = math.max(0, length - 3001 - distance)
   for n, entry in ipairs(redis.call('LRANGE', LISTS[which], first, length + 999 - distance)) do
-    if id_of(which, entry) == id then return first + n - 1 end
+    if id_of(which, entry) == id then found[#found + 1] = first + n - 1 end
   end
-  return nil
+  return found
 end
 
 local which, entry, reason = tonumber(ARGV[1]), ARGV[2], ARGV[4]
 local id = id_of(which, entry)
-local length = redis.call('LLEN', LISTS[which])
-local index
+local places = near(which, id, tonumber(ARGV[3]))
+local index = places[1]
 if reason == 'twice' then
-  -- The one that is nearer to the tail goes, from the end on, where both are in one list.
+  -- The one that is nearer to the tail goes, where both are in one list.
   local other = tonumber(ARGV[5])
-  local first = near(other, id, tonumber(ARGV[6]), redis.call('LLEN', LISTS[other]))
-  local from = math.max(0, length - 3001 - tonumber(ARGV[3]))
-  local entries = redis.call('LRANGE', LISTS[which], from, length + 999 - tonumber(ARGV[3]))
-  for n = #entries, 1, -1 do
-    if id_of(which, entries[n]) == id then
-      index = from + n - 1
-      break
-    end
+  local others = near(other, id, tonumber(ARGV[6]))
+  index = places[#places]
+  if not index or #others == 0 then return 0 end
+  if other == which then
+    index = math.max(index, others[#others])
+    if index == math.min(places[1], others[1]) then return 0 end
   end
-  if not first or not index or (other == which and first == index) then return 0 end
 else
-  index = near(which, id, tonumber(ARGV[3]), length)
   if not index then return 0 end
   local record = id ~= '' and redis.call('HGET', JOBS, id)
   if reason == 'no record' then
@@ -51,5 +49,5 @@ else
     if not found[1][1] then return 0 end
   end
 end
-take_out(which, index, length)
+take_out(which, index, redis.call('LLEN', LISTS[which]))
 return 1
