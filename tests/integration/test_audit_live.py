@@ -180,11 +180,12 @@ async def under_load(
     users = [asyncio.create_task(role()) for role in (*roles, *([traffic.promote_and_move] if moves else []))]
     results: list[QueueAudit] = []
     try:
-        while len(results) < audits or not any(each.partitions > len(each.unproven) for each in results):
-            results.append(await audit(store, QUEUE, load=0.5, scan=scan and len(results) == 1))
-            for user in users:
-                if user.done():
-                    user.result()
+        async with asyncio.timeout(200):
+            while len(results) < audits or not any(each.partitions > len(each.unproven) for each in results):
+                results.append(await audit(store, QUEUE, load=0.5, scan=scan and len(results) == 1))
+                for user in users:
+                    if user.done():
+                        user.result()
     finally:
         traffic.over = True
         await asyncio.gather(*users)

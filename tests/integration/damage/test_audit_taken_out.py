@@ -1,17 +1,19 @@
 """An audit while jobs are taken out in the middle of lists: it follows them, and damage is found and mended.
 
-What happens beside it happens in the pauses that an audit makes before each of its steps, so every run is the same.
+What happens beside it happens in the pauses that an audit makes before each of its steps, so runs are nearly the same.
 """
 
 from __future__ import annotations
 
+import asyncio
 import random
 from itertools import count
 from typing import Any
 
 import pytest
 
-from headrace.stores.base import PartitionAudit, Release, Store
+from headrace.envelope import encode_body
+from headrace.stores.base import Failure, NewJob, PartitionAudit, Release, Settled, Store
 from headrace.stores.protocols.inquiry import Index
 from headrace.stores.protocols.withdrawing import Sought
 from headrace.stores.redis import RedisStore
@@ -24,6 +26,7 @@ from tests.conformance.steps import (
     created,
     enqueue,
     ids,
+    key,
     new,
     no_pause,
     ref,
@@ -51,13 +54,13 @@ async def filled(store: Store, number: int, lane: bytes = b"1") -> list[str]:
     return sound
 
 
-def damage(hand: Hand, key: str) -> None:
+def damage(hand: Hand, list: str) -> None:
     for job in LOST:
-        assert hand("LREM", key, 1, job) == 1
+        assert hand("LREM", list, 1, job) == 1
     for job in EMPTY:
         assert hand("HDEL", "jobs", job) == 1
     for job in TWICE:
-        hand("RPUSH", key, job)
+        hand("RPUSH", list, job)
 
 
 class Beside:
@@ -72,7 +75,6 @@ class Beside:
         self.numbers = count()
         self.taken_out = 0
         self.worker = Worker(store)
-        self.held: list[str] = []
 
     async def enqueue(self) -> None:
         """Some more, unless there are too many already."""
@@ -193,12 +195,13 @@ async def test_J10_damage_is_named_and_mended_while_jobs_are_taken_out(
     assert seen.proven
     assert {("record without index", job) for job in LOST} <= named(seen) <= known
     found = set()
-    while True:  # what has moved while it was looked at is found by one of the next
-        mended = await store.audit_partition(ref(), repair=True, pause=beside)
-        found |= {each for each in named(mended) if each[0] != "sizes differ"}
-        last = await store.audit_partition(ref(), repair=False, pause=no_pause)
-        if last.proven and not last.leftovers:
-            break
+    async with asyncio.timeout(120):
+        while True:  # what has moved while it was looked at is found by one of the next
+            mended = await store.audit_partition(ref(), repair=True, pause=beside)
+            found |= {each for each in named(mended) if each[0] != "sizes differ"}
+            last = await store.audit_partition(ref(), repair=False, pause=no_pause)
+            if last.proven and not last.leftovers:
+                break
     assert found == known
     assert beside.taken_out > 20
     ready: list[str] = []
@@ -209,6 +212,73 @@ async def test_J10_damage_is_named_and_mended_while_jobs_are_taken_out(
         await store.ack(ref(), settled(claim))
     assert len(ready) == len(set(ready))
     assert sorted(ready) == sorted([*beside.waiting, *LOST, *TWICE])
+
+
+@pytest.mark.parametrize("before", [3, 5, 8])
+async def test_J10_a_purge_of_many_that_stand_together_hides_no_damage(
+    store: RedisStore, hand: Hand, before: int
+) -> None:
+    """They give their places to the last ones of the list, which stand together there as before."""
+    await created(store)
+    old, young = [f"old-{n}" for n in range(1_500)], [f"young-{n}" for n in range(1_000)]
+    odd = [NewJob(key(f"odd-{n}"), 0, encode_body("odd", None, max_payload_bytes=100)) for n in range(600)]
+    for some in (old, odd, young):
+        for first in range(0, len(some), 500):
+            await enqueue(store, *some[first : first + 500])
+    empty = old[-500::10]
+    for job in empty:
+        assert hand("HDEL", "jobs", job) == 1
+    steps = count(1)
+
+    async def purge() -> None:
+        if next(steps) != before:
+            return
+        passed, end = 0, False
+        while not end:
+            purged = await store.purge(ref(), "r1", Sought(1 << 60, "odd"), passed)
+            passed, end = passed + purged.seen - purged.matching, purged.end
+
+    audit = await store.audit_partition(ref(), repair=False, pause=purge)
+    assert not (await store.withdraw(ref(), [b"odd-0"], running=False))[0]
+    assert (named(audit), audit.proven) == ({("index without record", job) for job in empty}, True)
+
+
+@pytest.mark.parametrize("before", [2, 5, 15])
+async def test_J10_one_that_is_cancelled_hides_no_job_that_is_twice(store: RedisStore, hand: Hand, before: int) -> None:
+    """The reader counts from an older anchor then, and reads what is nearer to the tail again."""
+    await created(store)
+    jobs = await filled(store, LONG)
+    hand("RPUSH", "r1", jobs[LONG // 2])
+    await enqueue(store, *(f"more-{n}" for n in range(5)))
+    steps = count(1)
+
+    async def cancel() -> None:
+        if next(steps) == before:
+            assert await store.withdraw(ref(), [jobs[2].encode()], running=False) == ["ready"]
+
+    audit = await store.audit_partition(ref(), repair=False, pause=cancel)
+    assert (named(audit), audit.proven) == ({("twice in the lists", jobs[LONG // 2])}, True)
+
+
+async def test_J10_an_audit_ends_while_jobs_fail_and_come_back(store: RedisStore) -> None:
+    """Each is read twice, and is on its way."""
+    await created(store)
+    await filled(store, LONG // 2)
+    worker, numbers, failed = Worker(store), count(), set[bytes]()
+
+    async def retry() -> None:
+        await enqueue(store, *(f"more-{next(numbers)}" for _ in range(30)))
+        claim = await worker.claim(60)
+        bad = [job for job in claim.jobs if job.key not in failed]
+        failed.update(job.key for job in bad)
+        await store.fail(ref(), [Failure(job.key, claim.token, 0, "boom") for job in bad])
+        await store.ack(ref(), [Settled(job.key, claim.token) for job in claim.jobs if job not in bad])
+
+    at_rest = await store.audit_partition(ref(), repair=False, pause=no_pause)
+    async with asyncio.timeout(60):
+        audit = await store.audit_partition(ref(), repair=False, pause=retry)
+    assert (named(audit), audit.proven) == (set(), True)
+    assert audit.steps < 5 * at_rest.steps
 
 
 async def test_J10_of_lists_too_long_to_be_searched_nothing_is_said_that_may_not_be_so(

@@ -1,7 +1,8 @@
 """Reading a list from its tail to its head, page by page, while jobs are pushed, popped and taken out.
 
-The distance of two entries never changes, so each entry has a coordinate: its distance from the first one that was
-read. Entries that are pushed later have negative ones. What was read is remembered as one 64-bit hash per entry.
+The distance of two entries that stay never changes, so each entry has a coordinate: its distance from the first one
+that was read. Entries that are pushed later have negative ones. What was read is remembered as one 64-bit hash per
+entry.
 
 An entry that is taken out gives its place to the last one of the list. So the entry from which the reader counts, its
 anchor, may be gone; then an older one serves, and what was read nearer to the tail is read again.
@@ -38,15 +39,12 @@ NEAR = 25
 class Anchor(NamedTuple):
     """An entry from which others can be counted.
 
-    ``coordinate`` of the entry, ``beside``: the next one towards the head; ``took``: pops of the partition when it was
-    seen first, and ``spare``: of how many pops it could have been the last.
+    ``coordinate`` of the entry, ``beside``: the next one towards the head.
     """
 
     coordinate: int
     entry: bytes
     beside: bytes
-    took: int
-    spare: int
 
 
 class ListSweep:
@@ -64,7 +62,7 @@ class ListSweep:
         self._newer = array("q")
         self._forgotten = array("q", before.hashes() if before else ())
         self._anchors: deque[Anchor] = deque()
-        self._behind = self._shifts = self._lost = 0
+        self._behind = self._shifts = self._took = self._length = self._lost = 0
         self._page: int = before._page if before else SMALLEST_PAGE
 
     @property
@@ -76,6 +74,16 @@ class ListSweep:
         """Yield (hash, coordinate) of every entry that was read, from the anchor on."""
         yield from ((value, number) for number, value in enumerate(self._older))
         yield from ((value, -1 - number) for number, value in enumerate(self._newer))
+
+    @property
+    def forgot(self) -> bool:
+        """Whether the place of an entry that was read is not known any more."""
+        return bool(self._forgotten)
+
+    @property
+    def shifted(self) -> bool:
+        """Whether entries may have come to other places since the list was begun."""
+        return self.began is not None and self._shifts != self.began
 
     def hashes(self) -> Iterator[int]:
         """Yield the hash of every entry that was read, also of those whose place is not known any more."""
@@ -90,7 +98,7 @@ class ListSweep:
 
     def question(self, *, tailwards: bool) -> tuple[Argument, ...]:
         """Return the arguments of AUDIT_LIST for the next page: towards the head, or of what was pushed since."""
-        seen = pack(self._seen(self._anchors[0])) if self.known else b""
+        seen = pack([*self._seen(self._anchors[0]), 0]) if self.known else b""
         return (self.number, "tail" if tailwards else "head", self._page, seen)
 
     def seen(self) -> list[list[Any]]:
@@ -107,9 +115,9 @@ class ListSweep:
         return coordinate - self._steady()[0].coordinate
 
     def _seen(self, anchor: Anchor) -> list[Any]:
-        _, entry, beside, took, spare = anchor
         newer = anchor.coordinate - self._anchors[0].coordinate
-        return [entry, self._behind + newer, self.known - newer, beside, self._shifts, took, spare]
+        distance, pops = self._behind + newer, (self._took, self._length - self._behind - newer)
+        return [anchor.entry, distance, self.known - newer, anchor.beside, self._shifts, *pops]
 
     def _steady(self) -> list[Anchor]:
         newest = self._anchors[0].coordinate
@@ -121,7 +129,7 @@ class ListSweep:
 
         ``done`` says afterwards whether nothing is left to read in that direction.
         """
-        _, self._shifts, took, length, behind, left, read, packed, odd = reply
+        _, self._shifts, self._took, self._length, behind, left, read, packed, odd = reply
         entries: list[bytes] = msgpack.unpackb(packed, raw=True)
         known = self.known
         self._behind, self._lost = behind, 0
@@ -132,7 +140,7 @@ class ListSweep:
                 if n % NEAR == 0 or n == len(entries) - 1:
                     beside = entries[n - 1] if n else self._anchors[0].entry
                     coordinate = -len(self._newer) - 1 - n
-                    self._anchors.appendleft(Anchor(coordinate, entry, beside, took, length - behind + 1 + n))
+                    self._anchors.appendleft(Anchor(coordinate, entry, beside))
             self._behind = behind - len(entries)
             self._newer.extend(hash(self._id(entry)) for entry in entries)
         else:
@@ -142,7 +150,7 @@ class ListSweep:
             good = len(entries) - (known > 0 or len(entries) > 1)  # all that have another beside them
             for n in range(0, good, NEAR if first < MARGIN else LARGEST_PAGE):
                 beside = entries[n + 1] if n + 1 < len(entries) else b""
-                self._anchors.append(Anchor(first + n, entries[n], beside, took, length - behind - known - n))
+                self._anchors.append(Anchor(first + n, entries[n], beside))
             self._older.extend(hash(self._id(entry)) for entry in entries)
         self.done = left == 0
         self._adapt(read, len(entries))

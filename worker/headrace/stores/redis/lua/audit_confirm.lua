@@ -6,17 +6,17 @@
 --       9 leased zset, 10 lease hash, 11 jobs hash, 12 mut hash, 13 park zset, 14 moving hash, 15 dead zset,
 --       16 dead letters hash; standalone form also: 17 hot zset, 18 due zset
 -- ARGV  1 label "version:partition",
---       2 msgpack [what was read of each of the 5 lists, or '' for one that is to be read whole]: [[anchor, ... (see
---         lib/anchors.lua), how much farther from the tail it is than the first], ...], of which one must be there
---       3 msgpack [id, ...], at most 200, 4 msgpack [[list, distance from its first anchor, list, distance from that], ...]
---         at most 200; what is twice in lists that are read whole is found without,
+--       2 msgpack [anchors of each of the 5 lists (see lib/anchors.lua), or '' for one that is to be read whole]
+--       3 msgpack [id, ...], at most 200,
+--       4 msgpack [[list, distance from its first anchor, list, distance from its first anchor], ...], at most 200; what is
+--         twice in lists that are read whole is found without,
 --       5 repair (0/1): make those that are in no index ready, or dead letters where no worker comes any more,
 --       6 shifts (see lib/anchors.lua) when the first of the lists was begun,
 --       7 entries to look through at most, of lists that shifted
 -- Returns {'ok', ids looked at, msgpack [id, ...] in no index, msgpack [[id, list, distance from the tail, list, distance
 --          from the tail], ...]}
 --         {'lost', list, shifts}: none of its anchors is there. {'behind', list}: over 5,000 entries have come to it since
---         {'shifted', 0}: lists did that are longer, so nothing can be said of ids that were not seen
+--         {'shifted'}: lists did that are longer, so nothing can be said of ids that were not seen
 -- Cost  O(ids + entries that have come), with at most 1 MiB of records; O(entries to look through), at some 20 ns each.
 --       Called by the audit.
 local META, R0, R1, R2, SUSPECTS, ALONE, SCHEDULED, RETRY, LEASED, LEASE, JOBS, MUT, PARK, MOVING = unpack(KEYS, 1, 14)
@@ -37,13 +37,7 @@ for which, seen in ipairs(sweeps) do
   local length = redis.call('LLEN', LISTS[which])
   local head, tail = length, 0
   if seen ~= '' then
-    for _, each in ipairs(seen) do
-      local distance = anchor_distance(which, each)
-      if distance then
-        behind[which] = distance - each[8]
-        break
-      end
-    end
+    behind[which] = anchor_distance(which, seen)
     if not behind[which] then return {'lost', which, shifts()} end
     head, tail = math.max(0, length - behind[which] - seen[1][3]), behind[which]
   end
@@ -66,14 +60,15 @@ end
 
 -- Whether a job is in a list that shifted, where it may stand in the place of one that was read.
 local lengths, all = {}, 0
-for which, list in ipairs(LISTS) do
-  lengths[which] = redis.call('LLEN', list)
+for which = 1, 5 do
+  lengths[which] = redis.call('LLEN', LISTS[which])
   all = all + lengths[which] * (which < 4 and 1 or 3)
 end
 local function is_listed(id)
-  for which, list in ipairs(LISTS) do
-    for lane = 0, which < 4 and 0 or 2 do
-      if lengths[which] > 0 and redis.call('LPOS', list, which < 4 and id or lane .. id) then return true end
+  for which = 1, 5 do
+    for lane = 0, lengths[which] == 0 and -1 or which < 4 and 0 or 2 do
+      local entry = which < 4 and id or lane .. id
+      if redis.call('LPOS', LISTS[which], entry, 'MAXLEN', lengths[which]) then return true end
     end
   end
   return false
@@ -92,7 +87,7 @@ for _, id in ipairs(cmsgpack.unpack(ARGV[3])) do
     if shifted and not found[1][1] then
       searched = searched + all
       if searched > tonumber(ARGV[7]) then
-        if looked == 0 then return {'shifted', 0} end
+        if looked == 0 then return {'shifted'} end
         break
       end
     end
@@ -116,7 +111,9 @@ for _, pair in ipairs(cmsgpack.unpack(ARGV[4])) do
   elseif (ids[1] or ids[2]) and not (behind[pair[1]] and behind[pair[3]]) then
     local n = ids[1] and 1 or 2
     local before = listed[ids[n]] -- in a list that was read whole
-    if before and not behind[before[1]] then doubles[#doubles + 1] = {ids[n], before[1], before[2], pair[n * 2 - 1], distances[n]} end
+    if before and not behind[before[1]] then
+      doubles[#doubles + 1] = {ids[n], before[1], before[2], pair[n * 2 - 1], distances[n]}
+    end
   end
 end
 

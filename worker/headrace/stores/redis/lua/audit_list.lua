@@ -1,5 +1,5 @@
 -- AUDIT_LIST: one page of a ready list or of the suspects, read from the tail to the head, and what is wrong with the jobs
--- in it. The distance of two entries never changes (see lib/anchors.lua): a page begins where the one before has ended,
+-- in it. The distance of two entries that stay never changes (see lib/anchors.lua): a page begins where the one before has ended,
 -- whatever was popped, pushed and taken out in between.
 --
 -- KEYS  1 meta hash, 2-4 ready lists of lanes 0-2, 5 suspects list, 6 alone list, 7 scheduled zset, 8 retry zset,
@@ -21,7 +21,7 @@ local length = redis.call('LLEN', LISTS[which])
 local behind, first, last = 0, math.max(0, length - most), length - 1
 if ARGV[4] ~= '' then
   local seen = cmsgpack.unpack(ARGV[4])
-  behind = anchor_distance(which, seen)
+  behind = anchor_distance(which, {seen})
   if not behind then return {'lost', shifts()} end
   if tailwards then
     first, last = length - behind, math.min(length - 1, length - behind + most - 1)
